@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -326,7 +327,7 @@ def test_what_was_expected_is_kept_and_not_run_again(hub, pages, tmp_path):
     (kept,) = pages[1].iterdir()
     ranks, messages = json.loads(kept.read_text())
     (tmp_path / kept.name).write_text(json.dumps([ranks, messages[:1]]))
-    with ExpectedMessages(LABS, tmp_path) as again:
+    with closing(ExpectedMessages(LABS, tmp_path)) as again:
         assert (len(messages), again.trace(hub, hub.exercises[-1]).total_bytes()) == (12, 8)
 
 
@@ -337,7 +338,7 @@ def with_answers(answer: str | None) -> dict[str, course.CourseLab]:
 
 
 def test_without_the_courses_answers_there_is_no_expected_picture(hub, tmp_path):
-    with ExpectedMessages(with_answers(None), tmp_path) as nothing:
+    with closing(ExpectedMessages(with_answers(None), tmp_path)) as nothing:
         assert nothing.trace(hub, hub.exercises[-1]) is None
 
 

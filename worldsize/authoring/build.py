@@ -18,7 +18,7 @@ from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolution
 
 from worldsize.authoring import folding
 from worldsize.authoring.minutes import true_minutes
-from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
+from worldsize.authoring.source import BEGIN, END, BuildError, SourceCell, read_source, set_ups, stub
 from worldsize.course.shipped_files import BY_HAND
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
@@ -72,7 +72,14 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
 def notebooks(source: Path) -> tuple[str, str]:
     """Return the text of the solution notebook and of the student's notebook of one `source`."""
-    solution = _assemble(read_source(source))
+    make = {
+        "code": nbformat.v4.new_code_cell,
+        "markdown": nbformat.v4.new_markdown_cell,
+        "raw": nbformat.v4.new_raw_cell,
+    }
+
+    cells = [make[c.kind](folding.titled(c), id=c.id, metadata=_cell_metadata(c)) for c in read_source(source).cells]
+    solution = nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
     return _text(solution), _text(_for_students(solution))
 
 
@@ -97,17 +104,6 @@ def _record(sources: list[Path]) -> str:
 
 
 # ---- notebooks -------------------------------------------------------------------------------
-
-
-def _assemble(source: Source) -> NotebookNode:
-    make = {
-        "code": nbformat.v4.new_code_cell,
-        "markdown": nbformat.v4.new_markdown_cell,
-        "raw": nbformat.v4.new_raw_cell,
-    }
-
-    cells = [make[c.kind](folding.titled(c), id=c.id, metadata=_cell_metadata(c)) for c in source.cells]
-    return nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
 
 
 def _cell_metadata(cell: SourceCell) -> dict:

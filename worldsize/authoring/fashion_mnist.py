@@ -27,13 +27,6 @@ SOURCES_SHA256 = {
 }
 
 
-def read_idx(raw: bytes) -> np.ndarray:
-    """Return the uint8 array in an idx file's uncompressed bytes."""
-    dimensions = raw[3]
-    lengths = np.frombuffer(raw, ">u4", count=dimensions, offset=4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(lengths)
-
-
 def read_source(folder: Path, name: str) -> np.ndarray:
     """Return the array of one source file. Raises ValueError unless its bytes are the published ones."""
     raw = gzip.decompress((folder / name).read_bytes())
@@ -44,7 +37,9 @@ def read_source(folder: Path, name: str) -> np.ndarray:
             "Install Debian's package dataset-fashion-mnist and read from its folder."
         )
 
-    return read_idx(raw)
+    dimensions = raw[3]
+    lengths = np.frombuffer(raw, ">u4", count=dimensions, offset=4)
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(lengths)
 
 
 def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:

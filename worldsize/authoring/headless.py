@@ -67,8 +67,7 @@ def run(
 
     Raises ValueError for an unknown notebook or parameter, NotebookFailed for the rest.
     """
-    path = _existing(Path(path))
-    _check_parameters(path, parameters or {})
+    path = _known(Path(path), parameters or {})
     out = Path(out or path.parent / ".worldsize" / "headless" / path.name).resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
 
@@ -221,24 +220,21 @@ def _points(state: Path) -> tuple[float | None, float | None]:
 # ---- complaints ------------------------------------------------------------------------------
 
 
-def _existing(path: Path) -> Path:
-    if path.is_file() and path.suffix == ".ipynb":
-        return path.resolve()
-
-    if path.is_dir():
-        got = "a folder"
-    elif path.exists():
-        got = "another kind of file"
-    else:
+def _known(path: Path, parameters: dict[str, Any]) -> Path:
+    """Return the notebook's absolute path. Raises ValueError for an unknown notebook or parameter."""
+    if not path.is_file() or path.suffix != ".ipynb":
         got = "no such file"
-    labs = ", ".join(sorted(p.name for p in path.parent.glob("[0-9][0-9]_*.ipynb")))
-    raise ValueError(
-        f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name"
-        " an existing one, or run this from the root of the repository."
-    )
+        if path.is_dir():
+            got = "a folder"
+        elif path.exists():
+            got = "another kind of file"
+        labs = ", ".join(sorted(p.name for p in path.parent.glob("[0-9][0-9]_*.ipynb")))
+        raise ValueError(
+            f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name"
+            " an existing one, or run this from the root of the repository."
+        )
 
-
-def _check_parameters(path: Path, parameters: dict[str, Any]) -> None:
+    path = path.resolve()
     cells = nbformat.read(path, as_version=4).cells
     sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", ())]
     known = re.findall(r"^(\w+) *(?::[^=\n]*)?=", "\n".join(sources), re.MULTILINE)
@@ -250,6 +246,7 @@ def _check_parameters(path: Path, parameters: dict[str, Any]) -> None:
                 f'{path.name}: expected parameters of its cell tagged "parameters" ({names}), got {name!r};'
                 " fix the name, or leave it out."
             )
+    return path
 
 
 @contextmanager

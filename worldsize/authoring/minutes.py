@@ -107,12 +107,14 @@ def parts(source: Source) -> list[TimedPart]:
     level = 0
     for cell in source.cells:
         heading = _HEADING.match(cell.text) if cell.kind == "markdown" else None
-        if heading and len(heading[1]) == 2:
-            around, inside = heading[2], ""
-        elif heading and inside and len(heading[1]) <= level:
-            inside = ""
-        if heading and len(heading[1]) > 2 and OPTIONAL in heading[2]:
-            inside, level = heading[2], len(heading[1])
+        if heading:
+            marks, title = heading.groups()
+            if len(marks) == 2:
+                around, inside = title, ""
+            elif len(marks) <= level:
+                inside = ""
+            if len(marks) > 2 and OPTIONAL in title:
+                inside, level = title, len(marks)
         if around:
             cells.setdefault(inside or around, []).append(cell)
 
@@ -172,7 +174,7 @@ def _to_be_done(source: Source) -> list[SourceCell]:
         heading = _HEADING.match(cell.text) if cell.kind == "markdown" else None
         if heading:
             level = len(heading[1])
-            if optional_level and level <= optional_level:
+            if level <= optional_level:
                 optional_level = 0
             if not optional_level and OPTIONAL in heading[2]:
                 optional_level = level

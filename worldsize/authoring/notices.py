@@ -54,8 +54,15 @@ def notices(root: Path) -> str:
     before = (root / FILE).read_text() if (root / FILE).exists() else ""
     kept = {found[1]: line for line in before.splitlines() if (found := _ROW.match(line))}
 
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    used_for: dict[str, list[str]] = {}
+    for what, texts in {"the course": project["dependencies"], **project["optional-dependencies"]}.items():
+        for text in texts:
+            used_for.setdefault(_NAME.match(text)[0], []).append(what)
+    used_for.pop("worldsize", None)
+
     rows, missing = [], []
-    for name, used_for in _named(root).items():
+    for name in sorted(used_for, key=str.lower):
         try:
             package = distribution(name)
         except PackageNotFoundError:
@@ -65,24 +72,12 @@ def notices(root: Path) -> str:
                 missing.append(name)
             continue
         home = _home(package)
-        rows.append(f"| {f'[{name}]({home})' if home else name} | {used_for} | {_licence(name, package)} |")
+        shown = f"[{name}]({home})" if home else name
+        rows.append(f"| {shown} | {', '.join(used_for[name])} | {_licence(name, package)} |")
 
     if missing:
         raise ValueError(f"notices: expected {', '.join(missing)} installed, to read the licence. Install the extra first.")
     return TEXT.format(rows="\n".join(rows))
-
-
-def _named(root: Path) -> dict[str, str]:
-    """Return every package of the project's lists, in alphabetical order, with its use: the course, or extras."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    lists = {"the course": project["dependencies"], **project["optional-dependencies"]}
-
-    used_for: dict[str, list[str]] = {}
-    for what, texts in lists.items():
-        for text in texts:
-            used_for.setdefault(_NAME.match(text)[0], []).append(what)
-    used_for.pop("worldsize", None)
-    return {name: ", ".join(used_for[name]) for name in sorted(used_for, key=str.lower)}
 
 
 def _licence(name: str, found: Distribution) -> str:
@@ -93,21 +88,20 @@ def _licence(name: str, found: Distribution) -> str:
         return said["License-Expression"]
 
     words = " ".join((said["License"] or "").split())
-    if words and words != "UNKNOWN" and len(words) <= _LONGEST:
+    if words not in ("", "UNKNOWN") and len(words) <= _LONGEST:
         return words
-    return ", ".join(classifiers) or _BY_FILE.get(name) or "not stated in its metadata"
+    return ", ".join(classifiers) or _BY_FILE.get(name, "not stated in its metadata")
 
 
 def _home(found: Distribution) -> str:
     """Return the package's home page: the clearest of the addresses in its metadata."""
-    urls = {"homepage": found.metadata["Home-page"] or ""}
-    for line in found.metadata.get_all("Project-URL", []):
+    urls: dict[str, str] = {}
+    for line in (f"homepage, {found.metadata['Home-page'] or ''}", *found.metadata.get_all("Project-URL", [])):
         label, _, url = line.partition(",")
-        urls.setdefault(label.strip().lower(), url.strip())
-        if label.strip().lower() == "homepage":
-            urls["homepage"] = urls["homepage"] or url.strip()
+        if url.strip():
+            urls.setdefault(label.strip().lower(), url.strip())
     order = ("homepage", "source", "source code", "repository", "github", "documentation")
-    return next((urls[label] for label in order if urls.get(label)), "")
+    return next(filter(None, map(urls.get, order)), "")
 
 
 if __name__ == "__main__":

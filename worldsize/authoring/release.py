@@ -126,9 +126,11 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
     secrets = {}  # threes of lines of which none is short or given; pairs would match every loop that waits for handles
     for name, answer in answers.items():
         secret = set(_secret(answer, given))
-        secrets[name] = {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
+        secrets[name] = set(filter(secret.issuperset, _threes(list(map(_squeezed, answer)))))
     for path, threes in package.items():
-        said += [f"{path}: the answer to {name}" for name, secret in secrets.items() if not threes.isdisjoint(secret)]
+        for name, secret in secrets.items():
+            if not threes.isdisjoint(secret):
+                said.append(f"{path}: the answer to {name}")
     return said
 
 

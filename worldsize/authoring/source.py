@@ -221,37 +221,32 @@ def _check_markers(path: Path, cell: SourceCell) -> None:
         like = _LIKE_A_MARKER
 
     for offset, line in enumerate(cell.text.split("\n")):
-        if like.search(line):
-            opened = _step(path, cell, offset, line.strip(), opened)
+        if not like.search(line):
+            continue
+
+        got = line.strip()
+        if cell.kind != "code":
+            do = "move the answer to a code cell, or reword the prose"
+            _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
+
+        if got not in (BEGIN, END):
+            do = "write the marker alone on its line, in exactly these letters and spaces"
+            _fail(path, cell, offset, f"{BEGIN!r} or {END!r}", repr(got), do)
+
+        if got == BEGIN and opened is not None:
+            expected = f"{END!r} for the region opened on line {opened + 1} of the cell"
+            _fail(path, cell, offset, expected, f"{got!r} nested in it", "close the first one")
+        if got == END and opened is None:
+            do = "open the region, or remove this line"
+            _fail(path, cell, offset, f"{BEGIN!r} above this line", f"a stray {got!r}", do)
+
+        if cell.exercise is None:
+            do = 'tag the cell "exercise:<id>", or remove the markers'
+            _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
+        opened = offset if got == BEGIN else None
 
     if opened is not None:
         _fail(path, cell, opened, f"{END!r} after this line", "the end of the cell", "close it")
-
-
-def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | None) -> int | None:
-    """Check the marker `got`, and return the line of the region that is open after it (None if none is)."""
-    if cell.kind != "code":
-        do = "move the answer to a code cell, or reword the prose"
-        _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
-
-    if got not in (BEGIN, END):
-        do = "write the marker alone on its line, in exactly these letters and spaces"
-        _fail(path, cell, offset, f"{BEGIN!r} or {END!r}", repr(got), do)
-
-    if got == BEGIN and opened is not None:
-        expected = f"{END!r} for the region opened on line {opened + 1} of the cell"
-        _fail(path, cell, offset, expected, f"{got!r} nested in it", "close the first one")
-    if got == END and opened is None:
-        do = "open the region, or remove this line"
-        _fail(path, cell, offset, f"{BEGIN!r} above this line", f"a stray {got!r}", do)
-
-    if cell.exercise is None:
-        do = 'tag the cell "exercise:<id>", or remove the markers'
-        _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
-
-    if got == BEGIN:
-        return offset
-    return None
 
 
 def _check_tags(path: Path, cells: list[SourceCell]) -> None:
@@ -297,38 +292,35 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
 
 
 def _check_checks(path: Path, cells: list[SourceCell]) -> None:
-    above: dict[str, bool] = {}
+    above: dict[str, bool] = {}  # each exercise so far, True if it has been checked
     for cell in cells:
         if cell.exercise:
             above[cell.exercise] = False
-        if cell.check:
-            _check_check(path, cell, above)
-            above[cell.check] = True
-        elif cell.points is not None:
-            do = "move the points to the check cell of an exercise"
-            _fail(path, cell, 0, "points only on a check cell", f"points={cell.points!r}", do)
+        if not cell.check:
+            if cell.points is not None:
+                do = "move the points to the check cell of an exercise"
+                _fail(path, cell, 0, "points only on a check cell", f"points={cell.points!r}", do)
+            continue
+
+        if cell.check not in above:
+            known = ", ".join(above) or "no exercise"
+            do = "fix the id, or put the check below its exercise"
+            _fail(path, cell, 0, f"an exercise above it ({known})", f"check:{cell.check}", do)
+
+        if above[cell.check]:
+            do = "keep one check for each exercise"
+            _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
+        above[cell.check] = True
+
+        is_number = isinstance(cell.points, (int, float)) and not isinstance(cell.points, bool)
+        if not is_number or not 0 <= cell.points < math.inf:
+            got = f"points={cell.points!r}"
+            if cell.points is None:
+                got = "none"
+            do = "add points=<number> to the cell's header"
+            _fail(path, cell, 0, "points of 0 or more", got, do)
 
     for cell in cells:
         if cell.exercise and not above[cell.exercise]:
             do = "add the check cell, with points=0 if it earns nothing"
             _fail(path, cell, 0, f"a cell tagged 'check:{cell.exercise}' below it", "none", do)
-
-
-def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
-    """Check one check cell. `above` maps each exercise so far to True if it has been checked."""
-    if cell.check not in above:
-        known = ", ".join(above) or "no exercise"
-        do = "fix the id, or put the check below its exercise"
-        _fail(path, cell, 0, f"an exercise above it ({known})", f"check:{cell.check}", do)
-
-    if above[cell.check]:
-        do = "keep one check for each exercise"
-        _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
-
-    is_number = isinstance(cell.points, (int, float)) and not isinstance(cell.points, bool)
-    if not is_number or not 0 <= cell.points < math.inf:
-        got = f"points={cell.points!r}"
-        if cell.points is None:
-            got = "none"
-        do = "add points=<number> to the cell's header"
-        _fail(path, cell, 0, "points of 0 or more", got, do)

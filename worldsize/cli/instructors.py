@@ -160,8 +160,12 @@ def export(
             raise ValueError("export: expected --canvas alone, or --lab with or without --moodle, got another combination.")
         graded = read_graded(grades)
         root = course_folder(course)
-        worksheet = moodle_csv.read(moodle) if moodle else None
-        listed = worksheet.names if worksheet else canvas_csv.read(canvas, ()).names if canvas else {}
+        worksheet, listed = None, {}
+        if moodle:
+            worksheet = moodle_csv.read(moodle)
+            listed = worksheet.names
+        elif canvas:
+            listed = canvas_csv.read(canvas, ()).names
         overrides = by_hand.read(grades, graded.rows, release.stems(root), listed)
         given, differing = overrides.given, []
         if gradebook:

@@ -11,10 +11,7 @@ from rich.console import Console
 from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from worldsize.course.start_and_update import LaidCourse
-    from worldsize.lab.progress import CourseProgress
 
 GROUP = "Students"
 
@@ -39,11 +36,9 @@ def start(
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
         source, place = shipped_files.source(), start_and_update.place_for(folder)
         with bar(*shown) as step:
-
-            def progress(done: int, of: int, name: str) -> None:
-                step(done, of, name if done < of else "")
-
-            laid = start_and_update.lay(place, source, worldsize.__version__, progress)
+            laid = start_and_update.lay(
+                place, source, worldsize.__version__, lambda done, of, name: step(done, of, name if done < of else "")
+            )
         _say_of_laying(laid)
         typer.echo(f"to come back: worldsize start {place}")
         notebook = notebook_of(lab, place)
@@ -184,43 +179,33 @@ def answers(
 @app.command(rich_help_panel=GROUP)
 def progress() -> None:
     """Show the points and predictions of every lab, and what to do next."""
+    from rich.table import Table
+
     from worldsize.lab.progress import course_progress
 
     with one_paragraph():
         course = course_progress()
+    labs = []
+    for lab in course.labs:
+        labs.append((lab.number, lab.title, f"{lab.earned:g} of {lab.possible:g}", _of(lab.predicted, lab.asked), lab.next_step))
+    total = ("", "all labs", f"{course.earned:g} of {course.possible:g}", _of(course.predicted, course.asked), "")
+
     console = Console(highlight=False)
-    if console.is_terminal:  # else tabs, for other programs
-        console.print(_progress_table(course))
-    else:
-        for row in _progress_rows(course):
+    if console.is_terminal:
+        table = Table("lab", "title", "points", "predictions", "next step", title="The course so far", title_justify="left")
+        for row in labs:
+            table.add_row(*row)
+        table.add_section()
+        table.add_row(*total, style="bold")
+        console.print(table)
+    else:  # tabs, for other programs
+        for row in (*labs, total):
             typer.echo("\t".join(row))
     typer.echo(f"read from {course.folder}")
 
 
-def _progress_rows(course: CourseProgress) -> list[tuple[str, ...]]:
-    """Return the table's rows as text, the total last."""
-    rows = []
-    for lab in course.labs:
-        rows.append((lab.number, lab.title, f"{lab.earned:g} of {lab.possible:g}", _of(lab.predicted, lab.asked), lab.next_step))
-
-    total = f"{course.earned:g} of {course.possible:g}"
-    return [*rows, ("", "all labs", total, _of(course.predicted, course.asked), "")]
-
-
 def _of(made: int, asked: int) -> str:
     return f"{made} of {asked}" if asked else "–"
-
-
-def _progress_table(course: CourseProgress) -> Table:
-    from rich.table import Table
-
-    table = Table("lab", "title", "points", "predictions", "next step", title="The course so far", title_justify="left")
-    *labs, total = _progress_rows(course)
-    for row in labs:
-        table.add_row(*row)
-    table.add_section()
-    table.add_row(*total, style="bold")
-    return table
 
 
 @app.command(rich_help_panel=GROUP)

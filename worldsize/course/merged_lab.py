@@ -67,11 +67,17 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
             together.append(_note(yours))
         together += below[name]
 
-    names = [cell["id"] for cells in below.values() for cell in cells]
-    retired = sum(name not in mine for name in names)
+    own = 0
+    for theirs_below in below.values():
+        for cell in theirs_below:
+            if cell["id"] in mine:
+                own += 1
+            else:  # a changed cell that the release dropped
+                counts["note"] += 1
+
     notebook["cells"] = together
     text = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    return MergedLab(text, counts["answer"], tuple(revised), len(names) - retired, counts["note"] + retired)
+    return MergedLab(text, counts["answer"], tuple(revised), own, counts["note"])
 
 
 def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
@@ -107,13 +113,16 @@ def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) 
     """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
     titled = {}
     for name, cell in mine.items():
-        title = title_of(_source(cell))
-        if title and name not in laid and cell["cell_type"] == "code":
+        if name in laid or cell["cell_type"] != "code":
+            continue
+        if title := title_of(_source(cell)):
             titled[str(title)] = name
 
     for cell in filter(_is_answer, new):
         name, other = cell["id"], titled.get(str(title_of(_source(cell))))
-        if other is not None and (name not in mine or _digest(mine[name]) == laid.get(name)):
+        if other is None:
+            continue
+        if name not in mine or _digest(mine[name]) == laid.get(name):
             mine.pop(name, None)
             mine[name] = {**mine.pop(other), "id": name}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from worldsize.files import remove_whole, write_whole
 Change = Literal["new", "replaced", "merged", "yours", "aside", "removed"]
 OnFile = Callable[[int, int, str], None]
 _SPARE_BYTES = 2_000_000  # for the record, and the file system's overhead for folders
+_LAB = re.compile(r"labs/[0-9]{2}.*\.ipynb")
 
 
 @dataclass(frozen=True)
@@ -122,13 +124,9 @@ def _record(content: dict[str, bytes], version: str) -> CourseRecord:
     files, cells = {}, {}
     for name, file in content.items():
         files[name] = digest(file)
-        if _is_lab(name):
+        if _LAB.fullmatch(name):
             cells[name] = cell_digests(file)
     return CourseRecord(version, files, cells)
-
-
-def _is_lab(name: str) -> bool:
-    return name.startswith("labs/") and name.endswith(".ipynb") and name.removeprefix("labs/")[:2].isdigit()
 
 
 # ---- a new folder ----------------------------------------------------------------------------
@@ -234,7 +232,7 @@ def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version:
     if name.endswith(".ipynb"):
         beside = f"labs/new-{path.name}"
         words = f"yours is unchanged; the new one is {beside}"
-        if _is_lab(name):
+        if _LAB.fullmatch(name):
             words += ": copy the cells that begin with `# Exercise` into it"
         return _FileStep(LaidFile(name, "yours", words), {beside: new})
     return _FileStep(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))

@@ -77,22 +77,18 @@ def default_root() -> Path:
 
 def load(root: Path) -> dict[str, CourseLab]:
     """Return the labs under `root` by stem, read from the release's notebooks. Raises ValueError if there are none."""
-    return {path.stem: _lab(path, root / "solutions" / path.name) for path in _notebooks(root)}
+    return {stem: _lab(root, stem) for stem in stems(root)}
 
 
-def _notebooks(root: Path) -> list[Path]:
+def stems(root: Path) -> list[str]:
+    """Return the stems of the labs under `root`. Raises ValueError if there are none."""
     paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise ValueError(
             f"{root}: expected the course's notebooks in labs/, got none. Run this from the root of the repository, "
             f"or name it with --course."
         )
-    return paths
-
-
-def stems(root: Path) -> list[str]:
-    """Return the stems of the labs under `root`. Raises ValueError if there are none."""
-    return [path.stem for path in _notebooks(root)]
+    return [path.stem for path in paths]
 
 
 def stem_of(root: Path, lab: str, where: str) -> str:
@@ -104,15 +100,21 @@ def stem_of(root: Path, lab: str, where: str) -> str:
     return found[0]
 
 
-def _lab(path: Path, solution: Path) -> CourseLab:
-    every = json.loads(path.read_text(encoding="utf-8"))["cells"]
+def _lab(root: Path, stem: str) -> CourseLab:
+    every = json.loads((root / "labs" / f"{stem}.ipynb").read_text(encoding="utf-8"))["cells"]
     prose = "\n".join(text(cell) for cell in every if cell["cell_type"] == "markdown")
     heading = re.search(r"^# +(.+)", prose, re.MULTILINE)
 
     cells = [cell for cell in every if cell["cell_type"] == "code"]
     setups = tuple(source for source in map(text, cells) if source.startswith("# Set-up"))
 
-    references = _references(solution)
+    references = {}
+    solution = root / "solutions" / f"{stem}.ipynb"
+    if solution.is_file():
+        for cell in json.loads(solution.read_text(encoding="utf-8"))["cells"]:
+            if name := _id(cell):
+                references[name] = _MARKER.sub("", text(cell))
+
     answers = "\n".join(references.values())
     # sandboxes preload `modules`; answers that train need torch.optim too
     trains = ["torch.optim"] if "optim." in answers or ".backward(" in answers else []
@@ -138,7 +140,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         )
 
     return CourseLab(
-        stem=path.stem,
+        stem=stem,
         setups=setups,
         exercises=tuple(exercises),
         modules=(*_imports(setups), *trains),
@@ -151,17 +153,10 @@ def _lab(path: Path, solution: Path) -> CourseLab:
 def _functions(check: str, name: str) -> tuple[str, ...]:
     """Return ("shards", "more") for a check cell with `check.shards(shards, more)`."""
     for node in ast.walk(ast.parse(check)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
-            return tuple(argument.id for argument in node.args if isinstance(argument, ast.Name))
+        match node:
+            case ast.Call(func=ast.Attribute(attr=called), args=given) if called == name:
+                return tuple(one.id for one in given if isinstance(one, ast.Name))
     return (name,)
-
-
-def _references(solution: Path) -> dict[str, str]:
-    if not solution.is_file():
-        return {}
-
-    cells = json.loads(solution.read_text(encoding="utf-8"))["cells"]
-    return {_id(cell): _MARKER.sub("", text(cell)) for cell in cells if _id(cell)}
 
 
 def _imports(sources: tuple[str, ...]) -> list[str]:

@@ -45,55 +45,43 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmi
         raise ValueError(f"{folder}: expected a new folder, got an existing one. Name another, so that nothing is lost.")
 
     lab = course.load(root)[stem]
-    if any(exercise.reference is None for exercise in lab.exercises):
+    every = {exercise.id: exercise.reference for exercise in lab.exercises}
+    if None in every.values():
         raise ValueError(
             f"{root}: expected the course's answers in solutions/{stem}.ipynb, got none. Use a checkout of the course: the "
             "students' copy has no answers."
         )
 
     given = json.loads((root / "labs" / f"{stem}.ipynb").read_text(encoding="utf-8"))
-    kinds = (_every_answer(lab), _one_mistake(lab), _first_half(lab))
+    half = (len(every) + 1) // 2 if len(every) > 1 else 0
+    first_half = dict(list(every.items())[:half])
+    kinds = ((every, "every answer"), _one_mistake(lab, every), (first_half, f"{half} of {len(every)} answers"))
     made = []
     for k in range(count):
         answers, words = kinds[k % len(kinds)]
+        cells = []
+        for cell in given["cells"]:
+            exercise = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
+            cells.append({**cell, "source": answers[exercise]} if exercise in answers else cell)
+
         student = NAMES[k] if k < len(NAMES) else f"Student {k + 1:03}"
         name = f"{student.lower().replace(' ', '_')}_{FIRST_NUMBER + k}"
         path = folder / name / f"{stem}.ipynb"
         path.parent.mkdir(parents=True)
-        write_whole(path, json.dumps(_with_answers(given, answers), indent=1), PRIVATE)
+        write_whole(path, json.dumps({**given, "cells": cells}, indent=1), PRIVATE)
         made.append(SampleSubmission(name, path, words))
 
     return made
 
 
-def _with_answers(given: dict, answers: dict[str, str]) -> dict:
-    """Return the lab's notebook with `answers` in its exercise cells."""
-    cells = []
-    for cell in given["cells"]:
-        name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
-        cells.append({**cell, "source": answers[name]} if name in answers else cell)
-    return {**given, "cells": cells}
-
-
-def _every_answer(lab: CourseLab) -> tuple[dict[str, str], str]:
-    return {exercise.id: exercise.reference or "" for exercise in lab.exercises}, "every answer"
-
-
-def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
+def _one_mistake(lab: CourseLab, every: dict[str, str]) -> tuple[dict[str, str], str]:
     """Return every answer but one: the lab's mistake of `MISTAKES`, or else the last exercise left unwritten."""
-    answers, _ = _every_answer(lab)
     last = lab.exercises[-1]
     name, wrong = MISTAKES.get(lab.number, (last.id, ""))
     title = next(exercise.title for exercise in lab.exercises if exercise.id == name)
-    if not wrong:
-        del answers[name]
-        return answers, f"every answer but {title}, which is not written"
+    if wrong:
+        return every | {name: wrong}, f"every answer, with a mistake in {title}"
 
-    answers[name] = wrong
-    return answers, f"every answer, with a mistake in {title}"
-
-
-def _first_half(lab: CourseLab) -> tuple[dict[str, str], str]:
-    count = (len(lab.exercises) + 1) // 2 if len(lab.exercises) > 1 else 0
-    answers = {exercise.id: exercise.reference or "" for exercise in lab.exercises[:count]}
-    return answers, f"{count} of {len(lab.exercises)} answers"
+    answers = dict(every)
+    del answers[name]
+    return answers, f"every answer but {title}, which is not written"

@@ -232,7 +232,14 @@ class _Rounds:
 
     def _follow(self, jobs: Sequence[Any], words: str) -> None:
         """Report progress until Slurm lists none of the jobs as alive."""
-        while alive := _alive({job.job_id.partition("_")[0] for job in jobs}):
+        numbers = sorted({job.job_id.partition("_")[0] for job in jobs})
+        while True:
+            done = ask("squeue", "-h", "-r", "-t", "all", "-j", ",".join(numbers), "-o", "%T")
+            alive = sum(state in ALIVE for state in done.stdout.split())
+            if done.returncode and "Invalid job id" not in done.stderr:
+                alive = len(numbers)  # squeue does not answer now: take all as alive
+            if alive == 0:
+                break
             self._report(f"{words} {alive} tasks left".strip())
             time.sleep(_LOOK_S)
         self._report(words)
@@ -273,12 +280,4 @@ def _most_tasks() -> int:
     """Return the largest size of an array: its numbers stay below Slurm's MaxArraySize."""
     found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", ask("scontrol", "show", "config").stdout, re.MULTILINE)
     return max(1, int(found[1]) - 1) if found else _MOST_TASKS
-
-
-def _alive(numbers: set[str]) -> int:
-    """Return how many tasks of these arrays wait or run."""
-    done = ask("squeue", "-h", "-r", "-t", "all", "-j", ",".join(sorted(numbers)), "-o", "%T")
-    if done.returncode and "Invalid job id" not in done.stderr:
-        return len(numbers)  # squeue does not answer now: take all as alive
-    return sum(state in ALIVE for state in done.stdout.split())
 

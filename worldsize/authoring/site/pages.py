@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import importlib
-import json
 import pkgutil
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -84,7 +83,9 @@ def papers_page(labs: Mapping[str, NotebookNode]) -> str:
 
 def support_page(record: Mapping, where: str) -> str:
     """Return the page of tested platforms (`where`, from docs/platforms.md) and of TensorFlow's strategies by way to train."""
-    ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
+    ways: dict[str, None] = {}
+    for row in record["cells"].values():
+        ways |= dict.fromkeys(row)
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     rows = []
     for strategy, row in record["cells"].items():
@@ -132,8 +133,3 @@ def with_pages_below(text: str, folder: str, names: Iterable[str]) -> str:
     """Add the pages of a folder below a Markdown page in the site's tree, without adding visible links."""
     entries = [f"{folder}/{Path(name).stem}" for name in names]
     return "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```"]) + "\n" if entries else text
-
-
-def read_record(root: Path) -> dict:
-    """Return the support matrix that lab 09 shows."""
-    return json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))

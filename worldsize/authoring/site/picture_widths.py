@@ -34,12 +34,12 @@ def with_least_widths(html: str) -> str:
 
 
 def _svg(found: re.Match[str]) -> str:
-    sizes = [float(size) for size in _FONT_SIZE.findall(found["rest"])]
-    return _with_head(f"{found[1]}{_least(float(found['width']), min(sizes)) if sizes else ''}{found['rest']}")
+    """Return an SVG with its least width, behind a paragraph with the words of its head, if any, a line for each size."""
+    least = ""
+    if sizes := _FONT_SIZE.findall(found["rest"]):
+        least = _least(float(found["width"]), min(map(float, sizes)))
+    svg = f"{found[1]}{least}{found['rest']}"
 
-
-def _with_head(svg: str) -> str:
-    """Return an SVG behind a paragraph with the words of its head, a line for each size; without a head, as it is."""
     head: list[re.Match[str]] = []
     for text in sorted(_TEXT.finditer(svg), key=lambda text: _place(text)[1]):
         x, y = _place(text)
@@ -50,11 +50,14 @@ def _with_head(svg: str) -> str:
         elif float(text["size"]) == tokens.TITLE_PT:
             head.append(text)
 
+    if not head:
+        return svg
     for line in head:
         svg = svg.replace(line["style"], f'class="ws-said" {line["style"]}', 1)
-    parts = [" ".join(line["said"].strip() for line in lines) for _, lines in groupby(head, lambda line: line["size"])]
-    said = "".join(f"<span>{part}</span>" for part in parts)
-    return f'<p class="ws-head" aria-hidden="true">{said}</p>{svg}' if head else svg
+    said = ""
+    for _, lines in groupby(head, lambda line: line["size"]):
+        said += f"<span>{' '.join(line['said'].strip() for line in lines)}</span>"
+    return f'<p class="ws-head" aria-hidden="true">{said}</p>{svg}'
 
 
 def _place(text: re.Match[str]) -> tuple[float, float]:

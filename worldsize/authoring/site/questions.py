@@ -71,8 +71,7 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
                 begins_a_part = below.source.startswith("#" if below.cell_type == "markdown" else PREDICTION)
                 if at > place + 1 + last and begins_a_part:
                     break
-                shows = below.cell_type == "code" and below.get("outputs")
-                if shows and not UNANSWERED.search(printed(below)):
+                if below.get("outputs") and not UNANSWERED.search(printed(below)):
                     answers.append(at)
             found.append(Question(text, place, said, tuple(answers)))
     return found

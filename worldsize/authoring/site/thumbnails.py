@@ -47,7 +47,12 @@ def small(svg: str) -> str:
     """Return a picture's SVG without its words and the head over it."""
     root = ElementTree.fromstring(_VARIABLE.sub(r"\1", svg))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
-    top = _head(root)
+    top = 0.0  # the lower end of the head's lines, which begin at the picture's left edge
+    for text in root.iter(f"{{{_SVG}}}text"):
+        place = _PLACE.search(text.get("transform", ""))
+        if place and abs(float(place[1]) - LEFT_IN * _POINTS) < 0.1:
+            top = max(top, float(place[2]) + tokens.TINY_PT)
+
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag == f"{{{_SVG}}}text":
@@ -61,13 +66,3 @@ def small(svg: str) -> str:
     root.insert(0, style)
     ElementTree.register_namespace("", _SVG)
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _head(root: ElementTree.Element) -> float:
-    """Return the lower end of the head's lines, which begin at the picture's left edge."""
-    ends = [0.0]
-    for text in root.iter(f"{{{_SVG}}}text"):
-        place = _PLACE.search(text.get("transform", ""))
-        if place and abs(float(place[1]) - LEFT_IN * _POINTS) < 0.1:
-            ends.append(float(place[2]) + tokens.TINY_PT)
-    return max(ends)

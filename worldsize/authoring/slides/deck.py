@@ -81,15 +81,19 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
         if too_many <= len(apart) / 3 and not any(_becomes_small(content[place], what) for place, what in moved):
             break
 
-    together = set(moved)
-    middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
-    return [_opening(opening, thumbnail(executed) or _bitmap(parts)), *middle, *closing]
+    slides = [_opening(opening, thumbnail(executed) or _bitmap(parts))]
+    for place, part in enumerate(content):
+        slides += _slides(part, {what for at, what in moved if at == place})
+    return slides + closing
 
 
 def _bitmap(parts: Sequence[LabPart]) -> str | None:
     """Return the HTML of a cover that is a bitmap; a player needs more room than a title has."""
-    found = [shown for part in parts for _, shown in part.tagged(covers.TAG) if not shown.is_player]
-    return found[0].html if found else None
+    for part in parts:
+        for _, shown in part.tagged(covers.TAG):
+            if not shown.is_player:
+                return shown.html
+    return None
 
 
 def _movable(part: LabPart) -> list[str]:
@@ -188,7 +192,7 @@ def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
 def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Slide]:
     """Yield as many slides of the run's measurements as needed; the notes name the parts without a slide."""
     heading = next((part.heading for part in parts if part.is_summary), "What came out")
-    kept = {part.heading for part in joined(chosen)} | {part.heading for part in chosen}
+    kept = {part.heading for part in (*joined(chosen), *chosen)}
     left_out = [part.heading for part in parts if part.is_optional and part.heading not in kept]
     notes = "\n\n".join(part.notes() for part in parts if part.is_summary)
     if left_out:

@@ -60,8 +60,11 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
         raise ValueError(f"{notebook}: expected a notebook with a lab's exercises, got one with none. Name a lab's notebook.")
 
     code = [cell for cell in cells if cell.kind == "code"]
-    names = {name for exercise in lab.exercises for name in (exercise.id, f"check_{exercise.id}")}
+    names = set()
+    for exercise in lab.exercises:
+        names |= {exercise.id, f"check_{exercise.id}"}
     places = {exercise.id: found_cell(exercise, code, names) for exercise in lab.exercises}
+
     # the front's names are known, so its star import is none; set-up cells count like the student's own
     front = re.compile(rf"^from {re.escape(FRONT)} import \*[^\n]*$", re.MULTILINE)
     others = {}
@@ -102,17 +105,13 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
         head = title.line if title else ""
     if len(kept) < len(rows):
         code = _spaced(kept)
-    return _Answer(exercise, head, code, found.source is not None and not _is_stub(text), tuple(notes))
 
-
-def _is_stub(text: str) -> bool:
-    """Return whether an exercise's cell still raises NotYet."""
+    is_written = found.source is not None
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Raise) and node.exc is not None:
-            raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-            if isinstance(raised, ast.Name) and raised.id == "NotYet":
-                return True
-    return False
+        match node:
+            case ast.Raise(exc=ast.Name(id="NotYet") | ast.Call(func=ast.Name(id="NotYet"))):
+                is_written = False
+    return _Answer(exercise, head, code, is_written, tuple(notes))
 
 
 def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Statement]:
@@ -124,8 +123,10 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
     while grows:
         grows = False
         for one in rows:
+            if one in kept:
+                continue
             makes = one.binds & wanted and not one.now & _STARTS
-            if one not in kept and (makes or one.maker is None):
+            if makes or one.maker is None:
                 kept.add(one)
                 wanted |= one.now | one.later
                 grows = True
@@ -213,7 +214,8 @@ def _front_imports(text: str) -> Iterator[str]:
     """
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
-    used -= {name for one in statements(text) or () for name in one.binds}
+    for one in statements(text) or ():
+        used -= one.binds
 
     found: dict[str, list[str]] = {}
     front = (Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8")

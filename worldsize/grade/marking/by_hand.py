@@ -61,11 +61,14 @@ def read(
         raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Example:\n{_EXAMPLE}")
 
     students = {row.student for row in rows}
-    known = {lms_number(student) for student in students}
+    known = set(map(lms_number, students))
     students |= {f"{name}_{number}" for number, name in listed.items() if number not in known}
-    stems = {name: stem for stem in labs for name in (stem, stem[:2])}
+    stems = {}
+    for stem in labs:
+        stems |= {stem: stem, stem[:2]: stem}
 
-    found: dict[tuple[str, str], list[ByHand]] = {}
+    counting: dict[tuple[str, str], ByHand] = {}
+    points: dict[tuple[str, str], set[float]] = {}
     bad = []
     for k, line in enumerate(lines[1:], 2):
         if not any(map(str.strip, line)):
@@ -76,12 +79,15 @@ def read(
             bad.append(str(error))
             continue
 
-        found.setdefault(place, []).append(given)
-        if len({one.points for one in found[place]}) > 1:
+        counting[place] = given
+        points.setdefault(place, set()).add(given.points)
+        if len(points[place]) > 1:
             where = " in ".join(place)
             bad.append(f"{path}, line {k}: expected one line for {where}, got a second one with other points: neither counts.")
 
-    counting = {place: every[-1] for place, every in found.items() if len({one.points for one in every}) == 1}
+    for place, different in points.items():
+        if len(different) > 1:
+            del counting[place]
     return Overrides(counting, tuple(bad))
 
 
@@ -112,8 +118,11 @@ def rows_too(rows: Iterable[GradeRow], given: Given) -> list[GradeRow]:
     """Return `rows`, and a row without a lab for each student who was given points but handed in nothing."""
     every = list(rows)
     there = {row.student for row in every}
-    absent = dict.fromkeys(student for student, _ in given if student not in there)
-    return [*every, *(GradeRow(student, "", "", "ungradable") for student in absent)]
+    for student, _ in given:
+        if student not in there:
+            there.add(student)
+            every.append(GradeRow(student, "", "", "ungradable"))
+    return every
 
 
 def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str], ByHand], list[str]]:

@@ -49,9 +49,17 @@ class FoundCell:
 def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collection[str]) -> FoundCell:
     """Find the exercise's cell among a notebook's `code` cells. `names` are the ids of the lab's exercises and checks."""
     function = exercise.functions[0]
-    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title]
+    titles = [title_text(cell.source) for cell in code]
+    named, titled, unnamed = [], [], set()
+    for k, cell in enumerate(code):
+        if exercise.id in (cell.grade_id, cell.id):
+            named.append(k)
+        if titles[k] == exercise.title:
+            titled.append(k)
+        if not {cell.id, cell.grade_id}.intersection(names):
+            unnamed.add(k)
+
     by: FoundBy = "name"
-    named = [k for k, cell in enumerate(code) if exercise.id in (cell.grade_id, cell.id)]
     if not named:
         by = "what it says"
         named = titled or [k for k, cell in enumerate(code) if defines(cell.source, function)]
@@ -59,10 +67,9 @@ def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collecti
         return FoundCell((), None, "nothing")
 
     # when a cell is split, the upper half has the title and the lower half the name
-    unnamed = {k for k, cell in enumerate(code) if not {cell.id, cell.grade_id} & set(names)}
-    titled = [k for k in titled if k in unnamed]
-    named = sorted({*named, *(k for k in titled if not defines(code[k].source, function))})
-    free = {*titled, *(k for k in unnamed if not title_text(code[k].source))} - set(named)
+    halves = unnamed.intersection(titled)
+    named = sorted({*named, *(k for k in halves if not defines(code[k].source, function))})
+    free = {*halves, *(k for k in unnamed if not titles[k])} - set(named)
 
     parts = _together(exercise, code, named)
     if not _whole(exercise, _joined(code, parts)):

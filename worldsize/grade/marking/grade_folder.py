@@ -24,7 +24,7 @@ from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import lateness, rows, submission, submissions_folder
+from worldsize.grade.marking import grading_record, lateness, rows, submission, submissions_folder
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, first_record, read_graded, write_record
 from worldsize.grade.marking.lateness import DueDates
 from worldsize.grade.marking.leases import holders, lease
@@ -83,7 +83,7 @@ def grade(
         mode = bubblewrap.best_mode()
 
     (out / "leases").mkdir(parents=True, exist_ok=True)
-    if seed is None and selection.shard.count > 1 and not GradingRecord.place(out).exists():
+    if seed is None and selection.shard.count > 1 and not (out / grading_record.FILE).exists():
         raise ValueError(
             f"--shard: expected one seed for all shards, got none. Give all the same, such as --seed {secrets.randbits(62)}."
         )

@@ -7,7 +7,7 @@ grading writes the record, and concurrent gradings into the same folder take the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from worldsize.files import PRIVATE, make_whole, write_whole
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import GradeRow
 
-_NAME = "grading.json"
+FILE = "grading.json"
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,6 @@ class GradingRecord:
     paths: Mapping[str, str] | None = None
     stale: Mapping[str, str] = field(default_factory=dict)
     outdated: Mapping[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def place(out: Path) -> Path:
-        return out / _NAME
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class GradedFolder:
 
 def read_record(out: Path) -> GradingRecord | None:
     """Return the record in a folder of grades, None if there is none. Raises ValueError if it is damaged."""
-    path = out / _NAME
+    path = out / FILE
     if not path.is_file():
         return None
 
@@ -77,14 +73,14 @@ def read_record(out: Path) -> GradingRecord | None:
 def write_record(out: Path, record: GradingRecord) -> None:
     """Write this record, unless the file already holds it."""
     text = _text(record)
-    path = out / _NAME
+    path = out / FILE
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_whole(path, text, PRIVATE, durable=True)
 
 
 def first_record(out: Path, record: GradingRecord) -> GradingRecord:
     """Write `record` if the folder has none; return the folder's record. Raises ValueError if a present one is damaged."""
-    if not (out / _NAME).is_file() and make_whole(out / _NAME, _text(record), PRIVATE):
+    if not (out / FILE).is_file() and make_whole(out / FILE, _text(record), PRIVATE):
         return record
     return read_record(out) or record
 
@@ -93,18 +89,29 @@ def _text(record: GradingRecord) -> str:
     return json.dumps(asdict(record), indent=1)
 
 
-def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> GradedFolder:
-    """Separate the rows that count from those whose files are gone.
+def read_graded(out: Path, messages: bool = False) -> GradedFolder:
+    """Return every row in a folder of grades, with or without messages. Raises ValueError if the folder has none.
 
-    A row that a newer row of the same file replaced is in neither group.
+    A row that a newer row of the same file replaced is left out.
     """
-    every = tuple(found)
+    found = rows.read_all(out, messages)
+    record = read_record(out)
+    if record is None and not found:
+        got = "no such folder"
+        if out.is_dir():
+            got = "a folder without its rows/"
+        elif out.exists():
+            got = "a file"
+        raise ValueError(
+            f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that folder, or run "
+            "`worldsize grade`."
+        )
     if record is None or record.paths is None:
-        return GradedFolder(every)
+        return GradedFolder(tuple(found))
 
     there = set(record.paths.values())
     here, gone, stale, outdated = [], [], [], []
-    for row in every:
+    for row in found:
         name = row.file_name
         if name in record.paths:
             here.append(row)
@@ -117,20 +124,3 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
 
     missing = sorted(there - {row.path for row in here})
     return GradedFolder(tuple(here), tuple(gone), tuple(missing), tuple(stale), tuple(outdated))
-
-
-def read_graded(out: Path, messages: bool = False) -> GradedFolder:
-    """Return every row in a folder of grades, with or without messages. Raises ValueError if the folder has none."""
-    found = rows.read_all(out, messages)
-    if found or read_record(out) is not None:
-        return sorted_out(found, read_record(out))
-
-    got = "no such folder"
-    if out.is_dir():
-        got = "a folder without its rows/"
-    elif out.exists():
-        got = "a file"
-    raise ValueError(
-        f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that folder, or run `worldsize "
-        "grade`."
-    )

@@ -6,14 +6,13 @@ statement costs only what uses it; a cell that ends the process, or hangs, is le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells
 from worldsize.grade.marking.submission import Submission
-from worldsize.lab.own_cells import LeftBehind, OwnCell, TakenAlong
+from worldsize.lab.own_cells import OwnCell, TakenAlong
 from worldsize.lab.statements import Statement
 
 MOST_DROPPED = 4  # each may have cost a case's whole time limit
@@ -25,12 +24,16 @@ class HelperCells:
 
     def __init__(self, lab: CourseLab, handed_in: Submission) -> None:
         self._lab = lab
-        self._taken = handed_in.taken
+        self.taken = {e.id: handed_in.taken.get(e.id, TakenAlong()) for e in lab.exercises}  # by id
+        self._cells: list[OwnCell] = []
+        for taken in self.taken.values():
+            self._cells += taken.cells
+
         self._places = handed_in.places
         self._apart: set[int] = set()  # numbers of cells whose statements run one by one
         self._dropped: set[str] = set()  # titles of cells left out
         self._errors: dict[str, str] = {}  # by title
-        self._of_exercises: dict[str, str] = {}
+        self.errors_of_exercises: dict[str, str] = {}  # of their own cells, by id; "" if a cell did not fail
 
     def of(self, checked: Exercise | None) -> dict[str, Cells]:
         """Return the cells to run before each exercise, for a check of `checked`, or of all exercises if None.
@@ -45,7 +48,7 @@ class HelperCells:
         rows: dict[int, list[Statement]] = {}
         for exercise in exercises:
             place = self._places.get(exercise.id, 0)
-            for cell in self._of(exercise).cells:
+            for cell in self.taken[exercise.id].cells:
                 above[cell.number] = min(above.get(cell.number, cell.number), place)
                 rows.setdefault(cell.number, []).extend(cell.statements)
 
@@ -61,9 +64,6 @@ class HelperCells:
                 found.setdefault(exercise.id, []).extend(kept)
         return found
 
-    def _of(self, exercise: Exercise) -> TakenAlong:
-        return self._taken.get(exercise.id, TakenAlong())
-
     # ---- what went wrong -------------------------------------------------------------------------
 
     def note_errors(self, errors: Any) -> None:
@@ -73,8 +73,8 @@ class HelperCells:
         """
         if not isinstance(errors, dict):
             return
-        self._of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
-        for cell in self._every():
+        self.errors_of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
+        for cell in self._cells:
             said = errors.get(cell.title)
             if isinstance(said, str):
                 self._apart.add(cell.number)
@@ -82,35 +82,17 @@ class HelperCells:
 
     def drop(self, title: str, message: str) -> None:
         """Take the titled cell apart, since it ended or hung the process; leave it out if it cannot be taken apart."""
-        for cell in self._every():
+        for cell in self._cells:
             if cell.title == title and len(cell.statements) > 1 and cell.number not in self._apart:
                 self._apart.add(cell.number)
                 return
         self._errors[title] = message
         self._dropped.add(title)
 
-    def _every(self) -> Iterable[OwnCell]:
-        for exercise in self._lab.exercises:
-            yield from self._of(exercise).cells
-
-    def error_of(self, exercise: Exercise) -> str:
-        """Return the error of the exercise's own cell, "" if it did not fail."""
-        return self._of_exercises.get(exercise.id, "")
-
-    # ---- of one exercise -------------------------------------------------------------------------
-
-    def left(self, exercise: Exercise) -> tuple[LeftBehind, ...]:
-        """Return what the exercise uses and cannot take along."""
-        return self._of(exercise).left
-
-    def text(self, exercise: Exercise) -> str:
-        """Return what the exercise takes along, as text to search for names."""
-        return "".join(f"\n{cell.source}" for cell in self._of(exercise).cells)
-
     def errors(self, exercise: Exercise) -> str:
         """Return, for people, what went wrong in cells that the exercise uses; "" if nothing did."""
         said = []
-        for cell in self._of(exercise).cells:
+        for cell in self.taken[exercise.id].cells:
             for title, message in self._errors.items():
                 if title == cell.title or title.startswith(f"{cell.title}, "):
                     said.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))

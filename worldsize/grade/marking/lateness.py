@@ -27,16 +27,16 @@ class DueDates:
     of_labs: dict[str, datetime] = field(default_factory=dict)
     others: datetime | None = None
 
-    def of(self, lab: str) -> datetime | None:
-        return self.of_labs.get(lab, self.others)
-
 
 def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
     """Parse ["06=2026-11-01 23:59", "2026-12-01 23:59+01:00"] into a date for lab 06 and one for all others.
 
     A date without an offset is local. Raises ValueError for an unknown lab or date.
     """
-    stems = {name: stem for stem in labs for name in (stem, stem[:2])}
+    stems = {}
+    for stem in labs:
+        stems |= {stem: stem, stem[:2]: stem}
+
     of_labs: dict[str, datetime] = {}
     others = None
     for text in texts:
@@ -58,9 +58,11 @@ def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
 
 def late(one: HandedIn, due: DueDates) -> str:
     """Return by how much a submission was late, "" if it was on time or its time is unknown."""
-    date = due.of(one.lab)
-    moment = _handed_in_at(one) if date else None
-    if not moment or moment <= date:
+    date = due.of_labs.get(one.lab, due.others)
+    if date is None:
+        return ""
+    moment = _handed_in_at(one)
+    if moment is None or moment <= date:
         return ""
 
     minutes = int((moment - date).total_seconds() // 60)

@@ -21,7 +21,6 @@ from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.host.run import RunResult
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
@@ -172,9 +171,14 @@ class SubmissionMarking:
         try:
             self._find_fatal_cells()
             for exercise in self._lab.exercises:
-                row = self._exercise(exercise)
+                row = self._judged(exercise)
                 if row.state != "pass":
                     self._failed.append(exercise)
+                    found = self._handed_in.elsewhere.get(exercise.id, ())
+                    place = self._handed_in.places.get(exercise.id, 0)
+                    said = self._helpers.errors_of_exercises.get(exercise.id, "")
+                    broken = no_python(exercise, place, self._source(exercise), said)
+                    row = replace(row, elsewhere=(broken, *found) if broken else found)
                 yield row
         finally:
             for ended in self._sandbox.settle():
@@ -196,25 +200,19 @@ class SubmissionMarking:
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
             title, _ = cells[min(place, len(cells) - 1)]
-            self._blame(title, result)
+            message = result.message.splitlines()[0]
+            if all(exercise.title != title for exercise in self._lab.exercises):
+                self._helpers.drop(title, message)
+                continue
 
-    def _blame(self, title: str, result: RunResult) -> None:
-        """Leave out the cell named `title`, which ended the process, or else the last cell that is left.
+            left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
+            if not left:
+                raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
 
-        A cell can forge that later cells had begun.
-        """
-        message = result.message.splitlines()[0]
-        if all(exercise.title != title for exercise in self._lab.exercises):
-            self._helpers.drop(title, message)
-            return
-
-        left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
-        blamed = next(iter([e for e in left if e.title == title] + left[::-1]), None)
-        if blamed is None:
-            raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
-
-        state = result.incident or "crashed"
-        self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
+            # a cell can forge that later cells had begun: if that one is out already, the last one left goes
+            blamed = next((exercise for exercise in left if exercise.title == title), left[-1])
+            state = result.incident or "crashed"
+            self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
         """Return set-up cells and exercises, in order; a reference follows the cell that it replaces.
@@ -242,18 +240,8 @@ class SubmissionMarking:
 
     # ---- one exercise ----------------------------------------------------------------------------
 
-    def _exercise(self, exercise: Exercise) -> ExerciseRow:
-        row = self._judged(exercise)
-        if row.state == "pass":
-            return row
-
-        found = self._handed_in.elsewhere.get(exercise.id, ())
-        place = self._handed_in.places.get(exercise.id, 0)
-        broken = no_python(exercise, place, self._source(exercise), self._helpers.error_of(exercise))
-        return replace(row, elsewhere=(broken, *found) if broken else found)
-
     def _judged(self, exercise: Exercise) -> ExerciseRow:
-        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
+        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.taken[exercise.id].left)
         if exercise.id in self._own:
             shown = self._own[exercise.id].taken_out[:_MOST_TAKEN_OUT]
             row = replace(row, taken_out=tuple(text_of(one, _MOST_SHOWN) for one in shown))
@@ -280,7 +268,10 @@ class SubmissionMarking:
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """Return the earlier failed exercises that this one names, directly or through another of them."""
-        source = self._source(exercise) + self._helpers.text(exercise)
+        source = self._source(exercise)
+        for cell in self._helpers.taken[exercise.id].cells:
+            source += f"\n{cell.source}"
+
         found = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
@@ -304,7 +295,7 @@ class SubmissionMarking:
             state = arena.incidents[-1]
 
         real = Checked(verdict, state, arena.runs if arena.over_fabric else 0, changed=tuple(sorted(arena.changed)))
-        if verdict.points and "ranks" in arena.ways and arena.ways <= {"ranks", "call"}:
+        if verdict.points and {"ranks"} <= arena.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
         return real
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from worldsize.grade.marking import rows
+from worldsize.grade.marking import grading_record, rows
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, read_record, write_record
 from worldsize.grade.marking.rows import GradeRow
 
@@ -19,7 +19,7 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
     Raises ValueError, before anything is written, for folders of different seeds, releases or rows.
     """
-    folders = [out, *parts] if GradingRecord.place(out).is_file() else parts
+    folders = [out, *parts] if (out / grading_record.FILE).is_file() else parts
     records: dict[Path, GradingRecord] = {}
     for part in folders:
         read_graded(part)  # raises if it is not a folder of grades
@@ -40,7 +40,17 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
         for row in rows.read_all(part, messages=False):
             if record.paths is None or row.file_name in record.paths:
                 _take(kept, row, part)
-    _expect_one_release(kept)
+
+    of_labs: dict[str, dict[str, Path]] = {}
+    for row, part in kept.values():
+        of_labs.setdefault(row.lab, {})[row.release] = part
+    for lab, releases in sorted(of_labs.items()):
+        if len(releases) > 1:
+            told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
+            raise ValueError(
+                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on every "
+                "machine."
+            )
 
     paths: dict[str, str] = {}
     for record in records.values():
@@ -66,17 +76,3 @@ def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> 
 
 def _told(row: GradeRow) -> str:
     return f"{row.state} {row.points:g} (file {row.digest[:8] or 'unread'}, release {row.release[:8] or 'unknown'})"
-
-
-def _expect_one_release(kept: dict[str, tuple[GradeRow, Path]]) -> None:
-    found: dict[str, dict[str, Path]] = {}
-    for row, part in kept.values():
-        found.setdefault(row.lab, {})[row.release] = part
-
-    for lab, releases in sorted(found.items()):
-        if len(releases) > 1:
-            told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
-            raise ValueError(
-                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on every "
-                "machine."
-            )

@@ -99,14 +99,23 @@ def answers_elsewhere(
             others.append((number, cell.source))
 
     name, source = exercise.functions[0], own.source or ""
-    found = list(_in_its_own_cell(name, source, own))
+    found = []
+    functions = _functions(python_cell(source).text)
+    if functions.count(name) > 1:
+        found.append(AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source)))
+    elif not defines(source, name):
+        for other in functions[:_MOST_FOUND]:
+            found.append(AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other))
+
     assigned = re.compile(rf"^{re.escape(name)}[ \t]*=(?!=)", re.MULTILINE)
     for number, other in others:
         if name in other and (name in _functions(other) or assigned.search(other)):
             found.append(AnswerElsewhere("another cell", name, number, first_line(other)))
 
     if not defines(source, name) or "NotYet" in source:
-        taken = {*used, *(function for one in lab.exercises for function in one.functions)}
+        taken = set(used)
+        for one in lab.exercises:
+            taken.update(one.functions)
         found += _under_another_name(name, others, taken)
 
     definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
@@ -126,16 +135,6 @@ def no_python(exercise: Exercise, cell: int, source: str, said: str) -> AnswerEl
 def first_line(source: str) -> str:
     """Return a cell's first line that is not blank, made printable."""
     return printable(next(filter(str.strip, source.splitlines()), ""))
-
-
-def _in_its_own_cell(name: str, source: str, own: FoundCell) -> Iterator[AnswerElsewhere]:
-    """Yield the exercise's cell if it defines the function twice, or only other functions."""
-    functions = _functions(python_cell(source).text)
-    if functions.count(name) > 1:
-        yield AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source))
-    elif functions and not defines(source, name):
-        for other in functions[:_MOST_FOUND]:
-            yield AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other)
 
 
 def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:

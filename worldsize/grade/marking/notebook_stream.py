@@ -38,6 +38,7 @@ _CLOSED = re.compile(rb"[\]}]++")
 _IN_STRING = re.compile(rb"(?s)" + _INSIDE)
 _SCALAR = re.compile(rb'[^\s,:"\[\]{}]*+')
 _SPACE = re.compile(rb"[ \t\r\n]*+")
+_NOT_JSON = "the file is not JSON (JSONDecodeError): it is not a notebook, or only part of one"
 
 
 class NoNotebook(ValueError):
@@ -66,7 +67,8 @@ def rows(file: BinaryIO) -> list[dict[str, Any]]:
                 text.skip()
     else:
         text.skip()
-    text.expect_end()
+    if text.peek() not in (b"", b"\0"):
+        raise NoNotebook(_NOT_JSON)
 
     if found is None:
         found = older
@@ -108,10 +110,14 @@ def _cells(text: _Scanner) -> list[dict[str, Any]]:
                 continue
 
             raw = text.value(most)
-            kept_bytes += len(raw or b"")
+            if raw is None:
+                row[key] = None
+                continue
+
+            kept_bytes += len(raw)
             if kept_bytes > MOST_KEPT_BYTES:
                 raise NoNotebook(f"the file has more than {MOST_KEPT_BYTES / 1e6:.0f} MB of cells besides its outputs")
-            row[key] = None if raw is None else _loaded(raw)
+            row[key] = _loaded(raw)
         found.append(row)
     return found
 
@@ -119,14 +125,10 @@ def _cells(text: _Scanner) -> list[dict[str, Any]]:
 def _loaded(raw: bytes) -> Any:
     try:
         return json.loads(raw.decode("utf-8", "replace"))
-    except json.JSONDecodeError as error:
-        raise NoNotebook(_not_json(error)) from None
+    except json.JSONDecodeError:
+        raise NoNotebook(_NOT_JSON) from None
     except (ValueError, RecursionError):  # a number that is too long, lists nested too deep
         return None
-
-
-def _not_json(error: Exception) -> str:
-    return f"the file is not JSON ({type(error).__name__}): it is not a notebook, or only part of one"
 
 
 class _Scanner:
@@ -156,7 +158,7 @@ class _Scanner:
         self._take(b"{")
         while self.peek() != b"}":
             if self.peek() != b'"':
-                raise self._wrong()
+                raise NoNotebook(_NOT_JSON)
 
             raw = self.value(_MOST_KEY_BYTES)
             key = "" if raw is None else _loaded(raw)
@@ -187,10 +189,6 @@ class _Scanner:
         self._kept = None
         self._pass()
 
-    def expect_end(self) -> None:
-        if self.peek() not in (b"", b"\0"):
-            raise self._wrong()
-
     # ---- scanning ------------------------------------------------------------------------------
 
     def _comma(self, end: bytes) -> bool:
@@ -201,20 +199,27 @@ class _Scanner:
 
     def _take(self, byte: bytes) -> None:
         if self.peek() != byte:
-            raise self._wrong()
+            raise NoNotebook(_NOT_JSON)
         self._at += 1
-
-    def _wrong(self) -> NoNotebook:
-        return NoNotebook(_not_json(json.JSONDecodeError("", "", 0)))
 
     def _pass(self) -> None:
         begins = self.peek()
         if begins == b'"':
             self._pass_string()
-        elif begins in (b"[", b"{"):
+            return
+        if begins in (b"[", b"{"):
             self._pass_brackets()
-        else:
-            self._pass_scalar()
+            return
+
+        length = 0  # of a number or a word
+        while True:
+            end = _SCALAR.match(self._text, self._at).end()
+            length += end - self._at
+            self._to(end)
+            if end < len(self._text) or not self._more():
+                break
+        if length == 0:
+            raise NoNotebook(_NOT_JSON)
 
     def _to(self, place: int) -> None:
         if self._kept is not None and place > self._at:
@@ -225,17 +230,6 @@ class _Scanner:
                 self._kept.append(self._text[self._at : place])
         self._at = place
 
-    def _pass_scalar(self) -> None:
-        length = 0
-        while True:
-            end = _SCALAR.match(self._text, self._at).end()
-            length += end - self._at
-            self._to(end)
-            if end < len(self._text) or not self._more():
-                break
-        if length == 0:
-            raise self._wrong()
-
     def _pass_string(self) -> None:
         self._to(self._at + 1)
         while True:
@@ -244,7 +238,7 @@ class _Scanner:
                 self._to(self._at + 1)
                 return
             if not self._more():  # the rest may be half of an escape
-                raise self._wrong()
+                raise NoNotebook(_NOT_JSON)
 
     def _pass_brackets(self) -> None:
         depth = 0
@@ -257,7 +251,7 @@ class _Scanner:
                 self._to(_PASSED.match(self._text, self._at).end())
             if self._at == len(self._text):
                 if not self._more():
-                    raise self._wrong()
+                    raise NoNotebook(_NOT_JSON)
                 continue
 
             opened = _OPENED.match(self._text, self._at)

@@ -25,20 +25,17 @@ _SHOWS = (
 
 def release_digests(labs: Mapping[str, CourseLab], package: Path = _PACKAGE) -> dict[str, str]:
     """Return {lab: digest}. The key "", for files of no known lab, covers every lab."""
-    sources = _sources(package)
-    told = {stem: _digest(sources, asdict(replace(lab, heading="", given=(), code=()))) for stem, lab in labs.items()}
-    return told | {"": _digest(sources, sorted(told.items()))}
-
-
-def _sources(package: Path) -> str:
-    """Return a digest of the package's version and the sources that decide a mark."""
-    found = hashlib.sha256(worldsize.__version__.encode())
+    sources = hashlib.sha256(worldsize.__version__.encode())
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if not any(name.is_relative_to(shows) for shows in _SHOWS):
+        if not any(map(name.is_relative_to, _SHOWS)):
             data = path.read_bytes()
-            found.update(f"\0{name.as_posix()}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()
+            sources.update(f"\0{name.as_posix()}\0{len(data)}\0".encode() + data)
+
+    told = {}
+    for stem, lab in labs.items():
+        told[stem] = _digest(sources.hexdigest(), asdict(replace(lab, heading="", given=(), code=())))
+    return told | {"": _digest(sources.hexdigest(), sorted(told.items()))}
 
 
 def _digest(sources: str, data: object) -> str:

@@ -191,8 +191,8 @@ def from_dict(data: dict[str, Any]) -> GradeRow:
 
     Raises TypeError, KeyError, AttributeError or ValueError for anything else.
     """
-    exercises = tuple(_exercise(exercise) for exercise in data["exercises"])
-    tamper = tuple(tamper_from_json(one) for one in data["tamper"])
+    exercises = tuple(map(_exercise, data["exercises"]))
+    tamper = tuple(map(tamper_from_json, data["tamper"]))
     return GradeRow(**data | {"exercises": exercises, "tamper": tamper})
 
 
@@ -200,7 +200,7 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     properties = tuple(PropertyRow(**one) for one in data["properties"])
     messages = tuple(MessageRow(*message) for message in data["messages"])
     left = tuple(LeftBehind(**one) for one in data.get("left", ()))
-    elsewhere = tuple(elsewhere_from_json(one) for one in data.get("elsewhere", ()))
+    elsewhere = tuple(map(elsewhere_from_json, data.get("elsewhere", ())))
     about = data.get("simulated")
     simulated = SimulatedRow(**about) if about else None
     lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out", "changed")}

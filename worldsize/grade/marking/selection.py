@@ -53,11 +53,6 @@ class Selection:
     again: bool = False
     shard: Shard = Shard()
 
-    @property
-    def is_of_all(self) -> bool:
-        """Return whether every row of the folder is selected, in however many shards."""
-        return not (self.labs or self.students or self.only or self.crashed)
-
     def has(self, student: str, lab: str, path: str, row_name: str, row: GradeRow | None) -> bool:
         """Return whether this submission is selected; `row` is its current row."""
         if self.labs and lab not in self.labs:
@@ -73,7 +68,9 @@ class Selection:
 
 def fits(student: str, name: str) -> bool:
     """Return whether `name` means this student: the whole name, or an LMS's number at its end."""
-    return student == name or (name.isdecimal() and student.endswith(f"_{name}"))
+    if name.isdecimal() and student.endswith(f"_{name}"):
+        return True
+    return student == name
 
 
 def expect_found(selection: Selection, students: Iterable[str], paths: Iterable[str]) -> None:

@@ -186,12 +186,11 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
         names |= {cell.id, cell.grade_id}
         titles.add(title_text(cell.source))
 
-    def named(lab: CourseLab) -> int:
-        return sum(e.id in names or e.title in titles for e in lab.exercises)
-
-    best = max(labs, key=named, default=None)
-    if best is None or named(best) == 0:
-        return None
+    best, most = None, 0
+    for lab in labs:
+        named = sum(e.id in names or e.title in titles for e in lab.exercises)
+        if named > most:
+            best, most = lab, named
     return best
 
 
@@ -227,15 +226,21 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
 
     others = {}
     for k, cell in enumerate(code):
+        if {cell.id, cell.grade_id} & known:
+            continue
         title = title_of(cell.source)
-        if not {cell.id, cell.grade_id} & known and (title is None or title.kind not in (SETUP, "Exercise")):
+        if title is None or title.kind not in (SETUP, "Exercise"):
             others[k] = cell.source
     taken = taken_along(lab, places, others, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
 
     elsewhere = {}
     for exercise in lab.exercises:
-        used = {name for cell in taken[exercise.id].cells for one in cell.statements for name in one.binds}
+        used: set[str] = set()
+        for cell in taken[exercise.id].cells:
+            for one in cell.statements:
+                used |= one.binds
         elsewhere[exercise.id] = answers_elsewhere(exercise, lab, found, places[exercise.id], used)
+
     return Submission(
         sources={name: cell.source for name, cell in places.items()},
         tamper=tuple(kept),
@@ -247,8 +252,11 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
 
 def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[NotebookCell]) -> Iterator[Tamper]:
     if not cell.parts:
-        of_its_name = [one for one in found if exercise.id in (one.grade_id, one.id)]
-        other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
+        other = ""
+        for one in found:
+            if exercise.id in (one.grade_id, one.id):  # a cell of its name that is not code
+                other = (one.kind or "no code")[:_MOST_FOUND]
+                break
         yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
 
     if cell.by == "what it says":
@@ -307,7 +315,7 @@ def _claimed(cell: NotebookCell) -> str:
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
     """List the release's set-up cells that a submission changed or lost, and those that it added."""
     found = list(filter(None, map(setup_lines, sources)))
-    given = [setup_lines(setup) for setup in setups]
+    given = list(map(setup_lines, setups))
     strangers = [lines for lines in found if lines not in given]
 
     changes = []
@@ -325,7 +333,9 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
         shown = tuple(map(printable, added[:MOST_LINES]))
         changes.append(Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown))
 
-    return changes + [Tamper("set-up added", first_line=_first(lines)) for lines in strangers]
+    for lines in strangers:
+        changes.append(Tamper("set-up added", first_line=_first(lines)))
+    return changes
 
 
 def _in_common(one: list[str], other: list[str]) -> int:

@@ -26,6 +26,7 @@ _FILES: dict[FolderLayout, re.Pattern] = {
 _MOODLE_FOLDER = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>)", re.DOTALL)
 _FROM: dict[FolderLayout, str] = {"plain": "no LMS", "canvas": "Canvas", "moodle": "Moodle"}
 _AGAIN = re.compile(r"-([0-9]+)$")
+_DIGITS = re.compile(r"[0-9]+")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)", re.DOTALL)
 _GRADESCOPE = "submission"  # its downloads are folders such as submission_4711, whose number is not a student's
 # put into folders by operating systems, Git, Python and Jupyter
@@ -134,7 +135,9 @@ def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
         return _MOODLE_FOLDER.fullmatch(entry.name)
 
     found = _FILES[layout].fullmatch(entry.name if _is_folder(entry) else entry.stem)
-    if found and layout == "canvas" and any(re.fullmatch("[0-9]+", part) for part in found["name"].split("_")):
+    if found is None or layout == "moodle":
+        return found
+    if any(map(_DIGITS.fullmatch, found["name"].split("_"))):
         return None  # Canvas puts a student name's own numbers between hyphens, to find the student again
     return found
 
@@ -148,7 +151,7 @@ def _is_folder(entry: Path) -> bool:
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
     every = [entry for entry in sorted(folder.iterdir()) if entry.name not in _SKIPPED]
-    entries = [entry for entry in every if _counts(entry)]
+    entries = list(filter(_counts, every))
     layout = _layout(folder, entries)
     if len(entries) == 1 and layout == "plain" and entries[0].name != _GRADESCOPE:
         _expect_one_student(entries[0], labs)
@@ -245,7 +248,15 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
     student, late = _student_and_late(form) if form else (_told(folder.name), "")
 
     found = list(notebooks(folder))
-    links, others = _other_entries(folder)
+    links: list[Path] = []
+    others: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(set(folders) - set(_SKIPPED))
+        links += filter(Path.is_symlink, (Path(place) / name for name in folders))
+        for name in sorted(set(files) - set(_SKIPPED)):
+            if not _is_notebook(name):
+                others.append(Path(place) / name)
+
     note = f"{_names([path.name for path in links])}: a link, not followed" if links else ""
     for path in found:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path, note, late=late)
@@ -264,9 +275,12 @@ def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs:
 
     lines: dict[Path, list[Path]] = {}
     for path in others:
+        if path.name in TICKETS:
+            continue
+
         top = folder / path.relative_to(folder).parts[0]
         missing = _lab(path.name, labs) not in have if top == path else top not in with_one
-        if missing and path.name not in TICKETS:
+        if missing:
             lines.setdefault(top, []).append(path)
     return lines
 
@@ -282,19 +296,6 @@ def notebooks(folder: Path) -> Iterator[Path]:
 
 def _is_notebook(name: str) -> bool:
     return name.lower().endswith(".ipynb") and not name.startswith(".")
-
-
-def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the links to folders, and the files that are not notebooks, below a student's folder."""
-    links: list[Path] = []
-    others: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - set(_SKIPPED))
-        links += filter(Path.is_symlink, (Path(place) / name for name in folders))
-        for name in sorted(set(files) - set(_SKIPPED)):
-            if not _is_notebook(name):
-                others.append(Path(place) / name)
-    return links, others
 
 
 def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
@@ -342,7 +343,11 @@ def _best(group: list[HandedIn]) -> HandedIn:
 
     best = max(group, key=worth)
     apart = len({found.path.parent for found in group}) > 1
-    shown = [f"{found.path.parent.name}/{found.path.name}" if apart else found.path.name for found in group]
+    notes, shown = [], []
+    for found in group:
+        notes.append(found.note)
+        shown.append(f"{found.path.parent.name}/{found.path.name}" if apart else found.path.name)
+
     counts = shown.pop(group.index(best))
     note = f"{len(group)} notebooks of this lab were handed in: {counts} counts, not {_names(sorted(shown))}"
-    return replace(best, note=joined(*(found.note for found in group), note), copies=apart)
+    return replace(best, note=joined(*notes, note), copies=apart)

@@ -55,7 +55,13 @@ def sentence(one: Tamper) -> str:
 
     match one.kind:
         case "set-up changed":
-            return f"{setup} was changed: {_OWN_USED}{_added(one)}"
+            changed = f"{setup} was changed: {_OWN_USED}"
+            if one.count == 0:
+                return changed
+            shown = ", ".join(f"`{line}`" for line in one.lines)
+            if one.count > MOST_LINES:
+                shown += f" and {one.count - MOST_LINES} more"
+            return f"{changed}; the addition {_NOT_COUNTED}: {shown}"
         case "set-up missing":
             return f"{setup} is missing: {_OWN_USED}"
         case "set-up added":
@@ -84,13 +90,3 @@ def sentence(one: Tamper) -> str:
             return f"and {one.count} more changes"
         case "as told":
             return one.found
-
-
-def _added(one: Tamper) -> str:
-    if one.count == 0:
-        return ""
-
-    shown = ", ".join(f"`{line}`" for line in one.lines)
-    if one.count > MOST_LINES:
-        shown += f" and {one.count - MOST_LINES} more"
-    return f"; the addition {_NOT_COUNTED}: {shown}"

@@ -40,14 +40,6 @@ class CanvasColumns:
     marks: dict[str, dict[str, str]]
     names: dict[str, str]  # without the test student of Canvas's Student View
 
-    def mark(self, student: str, lab: str, ours: str) -> str:
-        """Return `ours`, or Canvas's own mark if there is none or the student is excused.
-
-        An empty cell would delete Canvas's mark.
-        """
-        theirs = self.marks.get(student, {}).get(lab, "")
-        return theirs if not ours or theirs == _EXCUSED else ours
-
 
 def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     """Read a gradebook export for `labs`.
@@ -132,7 +124,13 @@ def export(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
         known = same_number(id)
         if known not in theirs.students:
             return []
-        return [*theirs.students[known], *(theirs.mark(known, lab, marks[student][lab]) for lab in labs)]
+
+        fields = list(theirs.students[known])
+        for lab in labs:
+            ours, there = marks[student][lab], theirs.marks[known].get(lab, "")
+            # an empty cell would delete Canvas's own mark
+            fields.append(there if not ours or there == _EXCUSED else ours)
+        return fields
 
     worth = [f"{theirs.possible.get(lab, possible[lab]):g}" for lab in labs]
     heads = [[*theirs.first, *map(theirs.heads.get, labs)], ["    Points Possible", *[""] * (len(theirs.first) - 1), *worth]]

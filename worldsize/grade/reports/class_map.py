@@ -127,10 +127,13 @@ def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPre
 
 
 def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
+    states: Counter[str] = Counter()
     found: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
     for row in rows:
+        states[row.state] += 1
         if row.state in ("pass", "not yet", "missing"):
             continue
+
         failed = next((one.name for one in row.properties if one.passed is False), row.state)
         # without its case and numbers, so that like mistakes compare equal
         first = _first_line(row.mismatch)
@@ -143,8 +146,8 @@ def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
         id=rows[0].id,
         title=rows[0].title,
         students=len(rows),
-        passed=sum(row.state == "pass" for row in rows),
-        unwritten=sum(row.state in ("not yet", "missing") for row in rows),
+        passed=states["pass"],
+        unwritten=states["not yet"] + states["missing"],
         mean=statistics.fmean(row.points for row in rows),
         possible=rows[0].possible,
         causes=tuple(sorted(causes, key=lambda cause: -cause.students)),

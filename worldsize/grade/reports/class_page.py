@@ -28,18 +28,13 @@ class DotPlace:
 def page(found: ClassMap, again_s: int | None = None) -> str:
     """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
     labs = []
-    for lab in labs_of(found):
+    for lab in sorted({one.lab[:2] for one in (*found.exercises, *found.questions)}):
         exercises = [one for one in found.exercises if one.lab[:2] == lab]
         labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
     return pages.render(
         "class.html", found=found, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
         number=units.number, finding=finding,
     )  # fmt: skip
-
-
-def labs_of(found: ClassMap) -> list[str]:
-    """Return the numbers of the map's labs, in order."""
-    return sorted({one.lab[:2] for one in (*found.exercises, *found.questions)})
 
 
 def finding(one: QuestionMap) -> str:

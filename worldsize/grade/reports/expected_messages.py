@@ -27,16 +27,13 @@ from worldsize.trace import Trace, Transfer
 
 
 class ExpectedMessages:
-    """A context manager with `trace(row, exercise_row)`; `folder` keeps the results."""
+    """The expected messages by `trace(row, exercise_row)`; `folder` keeps them, and `close` ends the sandbox."""
 
     def __init__(self, labs: dict[str, CourseLab], folder: Path) -> None:
         self._labs, self._folder = labs, folder
         self._sandbox: Sandbox | None = None
 
-    def __enter__(self) -> ExpectedMessages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -54,7 +54,7 @@ def write(
 
     written = []
     every = [row for row in every if row.state != "lost"]
-    with ExpectedMessages(dict(labs), kept) as expected:
+    with closing(ExpectedMessages(dict(labs), kept)) as expected:
         for row, place in placed(every):
             path = to / place
             whose = row.student, row.lab
@@ -79,7 +79,9 @@ def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePic
     """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
     for e in row.exercises:
-        if not e.ranks or (e.state in ("pass", "not yet", "missing") and not e.helped):
+        if not e.ranks:
+            continue
+        if e.state in ("pass", "not yet", "missing") and not e.helped:
             continue
 
         wanted = expected.trace(row, e)

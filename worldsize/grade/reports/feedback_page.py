@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from worldsize import pages
 from worldsize.grade.marking.by_hand import ByHand
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.tamper import SETUP_KINDS, sentence
 from worldsize.lab.python_cell import taken_out_sentence
@@ -113,17 +113,24 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
     if row.state == "lost":
         yield "Nothing: the grader failed, not your notebook. Your instructor will grade it again."
         return
-    if row.state == "crashed" and not row.exercises:
-        yield "Look for lists or tensors that grow without limit, fix the cell, and hand in again."
-        return
     if not row.exercises:
-        yield "Open your notebook in Jupyter, check that it is complete, save it, and hand in the .ipynb file itself."
-        yield "If it opens and runs there, write to your instructor."
+        if row.state == "crashed":
+            yield "Look for lists or tensors that grow without limit, fix the cell, and hand in again."
+        else:
+            yield "Open your notebook in Jupyter, check that it is complete, save it, and hand in the .ipynb file itself."
+            yield "If it opens and runs there, write to your instructor."
         return
 
     by_step: dict[str, list[str]] = {}
+    setup_changed = any(one.kind in SETUP_KINDS for one in row.tamper)
     for e in row.exercises:
-        by_step.setdefault(_step(e, row), []).append(titles.get(e.id, e.title))
+        step = e.state
+        # if the check may pass in the notebook, running it there is no help
+        if e.advice and (e.elsewhere or e.state == "fail"):
+            step = "elsewhere"
+        elif e.state == "fail" and setup_changed:
+            step = "set-up"
+        by_step.setdefault(step, []).append(titles.get(e.id, e.title))
 
     for step, told in _STEPS.items():
         if step in by_step:
@@ -133,15 +140,6 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
             yield f"{titles.get(e.id, e.title)}: {' '.join(e.advice)}"
     if set(by_step) == {"pass"}:
         yield "Every exercise passed. There is nothing left to do in this lab."
-
-
-def _step(exercise: ExerciseRow, row: GradeRow) -> str:
-    """Return the key of the advice that fits. If the check may pass in the notebook, running it there is no help."""
-    if exercise.advice and (exercise.elsewhere or exercise.state == "fail"):
-        return "elsewhere"
-    if exercise.state == "fail" and any(one.kind in SETUP_KINDS for one in row.tamper):
-        return "set-up"
-    return exercise.state
 
 
 def appeal_number(row: GradeRow) -> str:

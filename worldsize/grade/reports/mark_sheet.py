@@ -47,15 +47,10 @@ def mark_of(row: GradeRow, given: Given) -> str:
     return "" if row.state in NO_MARK else f"{row.points:g}"
 
 
-def doubled_students(rows: Iterable[GradeRow]) -> dict[str, str]:
-    """Return attention's `doubled`, after dropping repeats of the same row."""
-    return doubled({id(row): row for row in rows}.values())
-
-
 def mark_sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
     """Return the sheet with a `line(student, name, number)` for each student, empty if the LMS does not have the student."""
     lines = list(heads)
-    shared = doubled_students(rows)
+    shared = doubled(rows)
 
     unknown = []
     for student in sorted({row.student for row in rows} - shared.keys()):

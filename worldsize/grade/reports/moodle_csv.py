@@ -16,7 +16,8 @@ from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import lms_number, same_number
 from worldsize.grade.reports import safe_csv
-from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, doubled_students, labs_of, mark_of, mark_sheet
+from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, labs_of, mark_of, mark_sheet
+from worldsize.grade.reports.needs_a_person import doubled
 from worldsize.units import number
 
 IDENTIFIER, NAME, GRADE, MAXIMUM = "Identifier", "Full name", "Grade", "Maximum grade"
@@ -114,8 +115,14 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
             points, reason = f"{told.points:g}", told.reason
 
         worth = f"{points} of {possible:g} points" if points else "no mark"
-        text = "\n".join([f"World Size, {lab}", f"{worth}. {reason}".strip(), *_findings(row)])
-        return Mark(points, html.escape(text, quote=False).replace("\n", _BREAK))
+        lines = [f"World Size, {lab}", f"{worth}. {reason}".strip()]
+        if row.reason:
+            lines.append(row.reason)
+        for e in row.exercises:
+            why = "Not written yet." if e.state == "not yet" else e.mismatch
+            told = " ".join([why, *e.advice])
+            lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip())
+        return Mark(points, html.escape("\n".join(lines), quote=False).replace("\n", _BREAK))
 
     def line(student: str, name: str, id: str) -> list[str]:
         made = mark(student)
@@ -127,21 +134,11 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     return _filled_in(theirs, meant, mark, possible)
 
 
-def _findings(row: GradeRow) -> Iterator[str]:
-    """Yield a comment's lines on a row: its reason, if any, and each exercise's points and mismatch."""
-    if row.reason:
-        yield row.reason
-    for e in row.exercises:
-        why = "Not written yet." if e.state == "not yet" else e.mismatch
-        told = " ".join([why, *e.advice])
-        yield f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip()
-
-
 # ---- Moodle's own worksheet --------------------------------------------------------------------
 
 
 def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float) -> MarkSheet:
-    shared = doubled_students(rows)
+    shared = doubled(rows)
     there = theirs.students()
     handed_in: set[str] = set()
     marks, unknown = {}, []
@@ -210,5 +207,7 @@ def _looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) ->
     if MAXIMUM not in theirs.at:
         yield f"{theirs.path}: it has no {MAXIMUM}. If Moodle marks by a scale, it accepts no points"
     for known, line in there.items():
-        if known in marks and marks[known].grade and theirs.field(line, CHANGEABLE) == "No":
+        if known not in marks or not marks[known].grade:
+            continue
+        if theirs.field(line, CHANGEABLE) == "No":
             yield f"{theirs.name(line)}: Moodle says that the grade cannot be changed, and skips it"

@@ -61,7 +61,9 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
     found += [Need("doubled", words) for words in dict.fromkeys(doubled(graded.rows).values())]
     decided = {student for student, _ in given}
     for need in unsure(graded.rows):
-        if (need.student, need.lab) not in given and (need.lab or need.student not in decided):
+        if (need.student, need.lab) in given:
+            continue
+        if need.lab or need.student not in decided:
             found.append(need)
     for row in graded.rows:
         if (row.student, row.lab) not in given:
@@ -123,26 +125,23 @@ def _to_look_at(row: GradeRow) -> Iterator[Need]:
             found["differs"].append(two_verdicts(e))
         elif outcome in ("timeout", "crashed"):
             found["not played"].append(two_verdicts(e))
-        if e.state != "pass":
-            found["elsewhere"] += _places(e)
         if e.changed:
             changed.append(f"{e.title} ({', '.join(e.changed)})")
+        if e.state == "pass":
+            continue
+
+        for one in e.elsewhere:
+            told = f": {one.found}" if one.kind in ("another name", "no Python") else ""
+            found["elsewhere"].append(f"{e.title}: {one.kind}, {one.place}{told}")
+        for one in e.left:
+            if one.maker == "no Python":
+                found["elsewhere"].append(f"{e.title}: {one.maker}, code cell {one.cell} (`{one.line}`)")
 
     for kind, words in found.items():
         if words:
             yield _of(row, kind, "; ".join(words))
     if changed:
         yield _of(row, "objects changed", f"replaced objects of the course's package: {'; '.join(changed)[:_MOST_SAID]}")
-
-
-def _places(exercise: ExerciseRow) -> Iterator[str]:
-    """Yield places of answers that do not count, and cells that an exercise needs and that are not Python."""
-    for one in exercise.elsewhere:
-        found = f": {one.found}" if one.kind in ("another name", "no Python") else ""
-        yield f"{exercise.title}: {one.kind}, {one.place}{found}"
-    for one in exercise.left:
-        if one.maker == "no Python":
-            yield f"{exercise.title}: {one.maker}, code cell {one.cell} (`{one.line}`)"
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:
@@ -186,7 +185,7 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
     """Return {student: message} for students who share a number, or have two rows of one lab."""
     by_number: dict[str, Counter[tuple[str, str]]] = {}
-    for row in rows:
+    for row in {id(row): row for row in rows}.values():  # each once
         known = lms_number(row.student)
         if known:
             by_number.setdefault(known, Counter())[row.student, row.lab] += 1

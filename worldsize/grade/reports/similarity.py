@@ -132,12 +132,6 @@ class SharedSums:
         self.exercises: Counter[tuple[str, str]] = Counter()
         self.beyond: Counter[tuple[str, str]] = Counter()
 
-    def add(self, pair: SimilarAnswers, base: float) -> None:
-        students = (pair.one.student, pair.other.student)
-        self.shared[students] += pair.shared
-        self.beyond[students] += pair.beyond(base)
-        self.exercises[students] += 1
-
     def pairs(self, lab: str) -> list[SimilarStudents]:
         """Return the pairs with most characters beyond the base rate."""
         found = []
@@ -220,7 +214,10 @@ def compare(
     shares = tuple(pair.share for pair in pairs)
     base = base_rate(shares)
     for pair in pairs:
-        tally.add(pair, base)
+        students = (pair.one.student, pair.other.student)
+        tally.shared[students] += pair.shared
+        tally.beyond[students] += pair.beyond(base)
+        tally.exercises[students] += 1
 
     reference = Answer(COURSE, fingerprint(exercise.reference or "", given))
     to_course = {}

@@ -6,7 +6,7 @@ The page has no link or script, and everything that students wrote, even names, 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from worldsize import pages, units
@@ -85,14 +85,10 @@ def _codes(pair: SimilarAnswers) -> Iterator[list[CodePiece]]:
     prints = (pair.one.fingerprint, pair.other.fingerprint)
     _, _, slices = compare_files(*prints)
     for one, places in zip(prints, slices, strict=True):
-        yield list(_pieces(one.raw_code, places.T))  # copydetect has a row of starts and a row of ends
-
-
-def _pieces(code: str, places: Iterable[tuple[int, int]]) -> Iterator[CodePiece]:
-    reached = 0
-    for start, end in places:
-        yield CodePiece(code[reached:start], shared=False)
-        yield CodePiece(code[start:end], shared=True)
-        reached = end
-
-    yield CodePiece(code[reached:], shared=False)
+        code, reached = one.raw_code, 0
+        pieces = []
+        for start, end in places.T:  # copydetect has a row of starts and a row of ends
+            pieces.append(CodePiece(code[reached:start], shared=False))
+            pieces.append(CodePiece(code[start:end], shared=True))
+            reached = end
+        yield [*pieces, CodePiece(code[reached:], shared=False)]

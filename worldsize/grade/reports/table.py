@@ -13,7 +13,7 @@ from pathlib import Path
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.grade_folder import FolderGrading
-from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
+from worldsize.grade.marking.rows import NO_MARK, STATES, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.grade.reports import safe_csv
 from worldsize.units import count, number
@@ -35,12 +35,14 @@ def table(rows: Sequence[GradeRow]) -> str:
     Beyond `MOST_ROWS` rows, a line has the number of like rows and the first few students.
     """
     if len(rows) > MOST_ROWS:
-        return _aligned(_folded(rows))
+        lines = _folded(rows)
+    else:
+        lines = [("student", "lab", "state", "points", "")]
+        for row in rows:
+            lines.append((one_line(row.student), row.lab, row.state, _points(row), _remark(row)))
 
-    lines = [("student", "lab", "state", "points", "")]
-    for row in rows:
-        lines.append((one_line(row.student), row.lab, row.state, _points(row), _remark(row)))
-    return _aligned(lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
@@ -71,12 +73,6 @@ def write(rows: Sequence[GradeRow], grades: Path) -> Path:
     return path
 
 
-def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    return "\n".join(aligned)
-
-
 def _points(row: GradeRow) -> str:
     points = "–" if row.state in NO_MARK else number(row.points)
     return f"{points} of {number(row.possible)}"
@@ -85,8 +81,16 @@ def _points(row: GradeRow) -> str:
 def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
     remarks = [row.late, row.reason]
     for e in row.exercises:
-        if e.state != "pass":
-            remarks.append(f"{e.id}: {e.state}{_left(e)}")
+        if e.state == "pass":
+            continue
+
+        why = ""  # an answer may have passed in the notebook
+        if e.elsewhere:
+            why = f" (see {e.elsewhere[0].place})"
+        elif e.left:
+            names = ", ".join(f"`{one.name}`" for one in e.left[:_MOST_NAMES])
+            why = f" (uses {names} from a cell that does not count)"
+        remarks.append(f"{e.id}: {e.state}{why}")
 
     if row.tamper:
         # set-up cells, which the release's replaced, are counted apart
@@ -97,14 +101,6 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
     return one_line("; ".join(filter(None, remarks)))[:most]
-
-
-def _left(exercise: ExerciseRow) -> str:
-    """Return why an answer may have passed in the notebook: it is elsewhere, or uses cells that the grader does not run."""
-    if exercise.elsewhere:
-        return f" (see {exercise.elsewhere[0].place})"
-    names = ", ".join(f"`{one.name}`" for one in exercise.left[:_MOST_NAMES])
-    return f" (uses {names} from a cell that does not count)" if names else ""
 
 
 def one_line(text: str) -> str:
@@ -125,25 +121,24 @@ def summary(rows: Sequence[GradeRow]) -> str:
     by_lab: dict[str, list[GradeRow]] = {}
     for row in rows:
         by_lab.setdefault(row.lab, []).append(row)
-    return "\n\n".join(_of_lab(lab, by_lab[lab]) for lab in sorted(by_lab))
 
+    parts = []
+    for lab, of_lab in sorted(by_lab.items()):
+        states = Counter(row.state for row in of_lab)
+        told = [f"{states[state]} {state}" for state in STATES if states[state]]
+        lines = [f"{lab or 'no lab'}: {count(len(of_lab), 'submission')} ({', '.join(told)})"]
 
-def _of_lab(lab: str, rows: list[GradeRow]) -> str:
-    states = [row.state for row in rows]
-    told = [f"{states.count(state)} {state}" for state in STATES if state in states]
-    head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({', '.join(told)})"
-
-    possible = max(row.possible for row in rows)
-    counted = [row.points for row in rows if row.state not in NO_MARK]
-    if not (counted and possible):
-        return head
-
-    spread = statistics.pstdev(counted)  # of the whole class, not of a sample
-    figures = (
-        f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
-        f"{number(spread)}, lowest {number(min(counted))}, highest {number(max(counted))} of {number(possible)} points"
-    )
-    return "\n".join([head, figures, *_histogram(counted, possible)])
+        possible = max(row.possible for row in of_lab)
+        counted = [row.points for row in of_lab if row.state not in NO_MARK]
+        if counted and possible:
+            spread = statistics.pstdev(counted)  # of the whole class, not of a sample
+            lines.append(
+                f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
+                f"{number(spread)}, lowest {number(min(counted))}, highest {number(max(counted))} of {number(possible)} points"
+            )
+            lines += _histogram(counted, possible)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _histogram(points: list[float], possible: float) -> list[str]:
