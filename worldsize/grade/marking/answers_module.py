@@ -93,7 +93,7 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
             "save the notebook, and run this again."
         )
 
-    rows = statements(text) or []
+    rows = statements(text)
     kept = _needed(rows, exercise.functions)
     notes = [f"{exercise.title}: {taken_out_sentence(read.taken_out)}"] if read.taken_out else []
     for one in rows:
@@ -214,7 +214,7 @@ def _front_imports(text: str) -> Iterator[str]:
     """
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
-    for one in statements(text) or ():
+    for one in statements(text):
         used -= one.binds
 
     found: dict[str, list[str]] = {}
