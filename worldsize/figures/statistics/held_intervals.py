@@ -81,7 +81,12 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
     ax.set_xlim(-1.5, start - GAP + 0.5)
     _y_axis(ax, list(chain(*written.values())))
     ax.set_xticks(places, names)
-    _legend(ax)
+
+    entries = []
+    for label, index, marker, dashes in LOOKS.values():
+        look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
+        entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
+    ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
     found = finding(written, nominal)
     heading.head(picture, asks, found, "a line for each forecast, in each group sorted by how far its middle is off")
@@ -92,9 +97,9 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
     """Say how many intervals hold against how many should, how wide they are, and how far their middles are off."""
     rows = list(chain(*groups.values()))
-    held = sum(row.holds for row in rows)
+    held = sum(map(attrgetter("holds"), rows))
     share = number(round(100 * held / len(rows)), "%")
-    width = np.mean([row.half_width for row in rows])
+    width = np.mean(list(map(attrgetter("half_width"), rows)))
     off = np.mean([abs(row.off) for row in rows])
     said = f"{held} of {len(rows)} intervals hold, {share} ({number(100 * nominal)} % should)"
     return findings.line(said, f"on average ± {_percent(width)} wide, the middle {_percent(off)} off")
@@ -137,15 +142,7 @@ def _y_axis(ax: Axes, rows: Sequence[Forecast]) -> None:
     ax.set_ylabel("forecast", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
 
-def _legend(ax: Axes) -> None:
-    entries = []
-    for label, index, marker, dashes in LOOKS.values():
-        look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
-        entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
-    ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
-
-
 def _words(rows: Sequence[Forecast]) -> str:
-    held = sum(row.holds for row in rows)
+    held = sum(map(attrgetter("holds"), rows))
     off = [100 * row.off for row in rows]
     return f"{held} of {len(rows)} hold, middles off by {min(off):+.0f} to {max(off):+.0f} %"
