@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -65,7 +65,8 @@ def paths(
 
     found = places(known, goals)
     heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
-    picture.alt = heading.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
+    told = [f"{name}: ends at {_at(path[-1])}" for name, path in known.items()]
+    picture.alt = heading.alt(asks, found, *told, *base.of_each(_at, goals))
     return picture
 
 
@@ -73,10 +74,10 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
     """Say whether paths lie on each other or end in one place, and how far from each goal."""
     reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
-    alike = [name for name in paths if hidden(name, paths)]
+    covered = sum(hidden(name, paths) for name in paths)
 
     said = ""
-    if len(paths) > 1 and len(alike) == len(paths) - 1:
+    if 0 < covered == len(paths) - 1:
         said = f"{findings.both(list(paths))} lie on each other"
     elif len(paths) > 1:
         apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
@@ -84,7 +85,8 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
         if apart > NEAR * reach:
             said = f"the {len(paths)} paths end up to {number(apart)} apart"
 
-    return findings.line(said, *(_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()))
+    distances = [_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()]
+    return findings.line(said, *distances)
 
 
 def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reach: float) -> str:
@@ -106,7 +108,7 @@ def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
 
 def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float, float, float, float]) -> None:
     xs, ys = np.linspace(box[0], box[1], GRID), np.linspace(box[2], box[3], GRID)
-    values = np.array([[float(loss(a, b)) for a in xs] for b in ys])
+    values = np.array([float(loss(a, b)) for b, a in product(ys, xs)]).reshape(GRID, GRID)
 
     low, high = values.min(), values.max()
     levels = low + (high - low) * np.linspace(0.02, 0.9, LEVELS) ** 2  # closer where it is flat
@@ -121,10 +123,6 @@ def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float
         markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,
     )  # fmt: skip
     ax.plot(*path[-1], markersize=10, zorder=4, **look)
-
-
-def _end(path: Sequence[Weights]) -> str:
-    return f"ends at {_at(path[-1])}"
 
 
 def _at(point: Weights) -> str:

@@ -117,8 +117,12 @@ class RunState:
 
     def absent(self) -> str:
         """Return a sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
-        there = [row.rank for row in self.rows if row.meets == MEETING]
-        missing = [row.rank for row in self.rows if row.rank not in there]
+        there, missing = [], []
+        for row in self.rows:
+            if row.meets == MEETING:
+                there.append(row.rank)
+            else:
+                missing.append(row.rank)
         if not there or not missing:
             return ""
 
@@ -189,7 +193,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
     if row.sent_bytes + row.received_bytes:
         traffic = f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
 
-    return {
+    facts = {
         "rank": row.rank,
         "name": row.name,
         "host": row.host,
@@ -203,5 +207,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
         "traffic": traffic,
         "x": row.axis.name,
         "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
-        **({"tail": tail} if whole else {"add": tail[len(tail) - row.new_lines :]}),
     }
+    if whole:
+        return {**facts, "tail": tail}
+    return {**facts, "add": tail[len(tail) - row.new_lines :]}
