@@ -50,7 +50,7 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
         return base.notice(f"not yet: {', '.join(steps)}")
 
     columns = min(len(steps), 3)
-    if max(map(len, map(devices, known.values()))) > 4:
+    if max(len(devices(step)) for step in known.values()) > 4:
         columns = min(columns, 2)
 
     rows = math.ceil(len(steps) / columns)

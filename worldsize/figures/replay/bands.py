@@ -72,16 +72,19 @@ def _data(racers: Sequence[Racer], absent: Sequence[str], title: str) -> dict[st
     longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
     scale, unit = units.time_unit(longest_s)
 
-    kinds = list(dict.fromkeys(map(_kind, chain(*map(attrgetter("works"), racers)))))
+    works = chain(*map(attrgetter("works"), racers))
+    kinds = list(dict.fromkeys(map(_kind, works)))
     bands = [_run(racer, racers, longest_s, kinds) for racer in racers]
 
     notes = [f"{said}." for said in absent] + [CLOCK]
     for racer in racers:
-        every, messages, works = _every(len(racer.messages)), len(racer.messages), len(racer.works)
+        every = _every(len(racer.messages))
         if every > 1:
-            notes.append(f"{racer.name}: one of {every} of its {messages:,} messages is drawn; all are counted.")
-        if works > MOST_MESSAGES:
-            notes.append(f"{racer.name}: the {MOST_MESSAGES} longest of its {works:,} pieces of work are drawn.")
+            sent = f"{len(racer.messages):,} messages"
+            notes.append(f"{racer.name}: one of {every} of its {sent} is drawn; all are counted.")
+        if len(racer.works) > MOST_MESSAGES:
+            worked = f"{len(racer.works):,} pieces of work"
+            notes.append(f"{racer.name}: the {MOST_MESSAGES} longest of its {worked} are drawn.")
 
     *others, last = map(attrgetter("name"), racers)
     question = f"When is {last} done?"

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from statistics import median
 
@@ -56,7 +55,8 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     if not rows:
         return base.notice("nothing was measured")
 
-    largest = max(chain(*filter(None, map(attrgetter("values"), rows))), default=1)
+    measured = [row.values for row in rows if row.values]
+    largest = max(map(max, measured), default=1)
     width = max(1, math.ceil((largest + 1) / MOST_BARS))  # of a bar, in values
     picture = Picture(base.WIDTH_IN, 1.1 + LANE_IN * len(rows))
     ax = picture.plot_area()

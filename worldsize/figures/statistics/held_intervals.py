@@ -97,9 +97,9 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
     """Say how many intervals hold against how many should, how wide they are, and how far their middles are off."""
     rows = list(chain(*groups.values()))
-    held = sum(map(attrgetter("holds"), rows))
+    held = sum(row.holds for row in rows)
     share = number(round(100 * held / len(rows)), "%")
-    width = np.mean(list(map(attrgetter("half_width"), rows)))
+    width = np.mean([row.half_width for row in rows])
     off = np.mean([abs(row.off) for row in rows])
     said = f"{held} of {len(rows)} intervals hold, {share} ({number(100 * nominal)} % should)"
     return findings.line(said, f"on average ± {_percent(width)} wide, the middle {_percent(off)} off")
@@ -143,6 +143,6 @@ def _y_axis(ax: Axes, rows: Sequence[Forecast]) -> None:
 
 
 def _words(rows: Sequence[Forecast]) -> str:
-    held = sum(map(attrgetter("holds"), rows))
+    held = sum(row.holds for row in rows)
     off = [100 * row.off for row in rows]
     return f"{held} of {len(rows)} hold, middles off by {min(off):+.0f} to {max(off):+.0f} %"

@@ -108,9 +108,9 @@ def _first(every: list[Step]) -> list[Step]:
 
 
 def _totals(every: Sequence[Step]) -> str:
-    sizes = list(map(attrgetter("size_bytes"), chain(*map(attrgetter("messages"), every))))
-    said = f"{units.count(len(sizes), 'message')} in {units.count(len(every), 'step')}"
-    return f"{said}, {units.size(sum(sizes))} in all"
+    messages = list(chain(*map(attrgetter("messages"), every)))
+    whole = units.size(sum(m.size_bytes for m in messages))
+    return f"{units.count(len(messages), 'message')} in {units.count(len(every), 'step')}, {whole} in all"
 
 
 def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[str]:
@@ -191,8 +191,9 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
     said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
 
-    if step.held:
-        said["cells"] = []  # whose value changed
+    if not step.held:
+        return said
+    said["cells"] = []
     for rank, row in enumerate(step.held):
         for chunk, value in enumerate(row):
             if value != before[rank][chunk]:
