@@ -46,7 +46,10 @@ def paths(
 
     picture = Picture(8.5, 4.2)
     ax = picture.plot_area()
-    box = _box([*chain(*known.values()), *goals.values()])
+    points = [*chain(*known.values()), *goals.values()]
+    (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
+    wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
+    box = left - wide, right + wide, bottom - high, top + high
     _contours(ax, loss, box)
     for index, name in enumerate(rows):
         if name in known:
@@ -57,8 +60,8 @@ def paths(
     for name, (a, b) in goals.items():
         ax.plot(a, b, zorder=9, label=name, **star)
 
-    ax.set_xlim(box[0], box[1])
-    ax.set_ylim(box[2], box[3])
+    ax.set_xlim(*box[:2])
+    ax.set_ylim(*box[2:])
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
@@ -97,13 +100,6 @@ def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reac
     if len(ends) > 1 and not findings.tie(far[worst], far[best]):
         return f"from the {goal} {best} ends {number(far[best])} away, {worst} {number(far[worst])}"
     return f"{findings.verb(list(ends), 'it ends', 'each ends')} {number(far[worst])} from the {goal}"
-
-
-def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top, with a margin."""
-    (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
-    wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
-    return left - wide, right + wide, bottom - high, top + high
 
 
 def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float, float, float, float]) -> None:

@@ -112,7 +112,7 @@ class RunState:
         row = self.rows[progress.rank]
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
-        self.stands(row.rank, progress.state, _doing(progress), _in_short(progress))
+        self.stands(row.rank, progress.state, *_doing(progress))
         row.meets = progress.collective  # after `stands`, which clears it
 
     def absent(self) -> str:
@@ -158,25 +158,17 @@ class RunState:
         return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen, "absent": self.absent()}
 
 
-def _doing(progress: Progress) -> str:
-    """Return the rank's activity in words."""
-    if progress.wait is not None:
-        return failures.wait_in_words(progress.wait)
-    if progress.collective:
-        return f"waits in {progress.collective}"
-    if progress.state == "failed" and progress.failure is not None:
-        return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}"
-    return progress.state
-
-
-def _in_short(progress: Progress) -> str:
-    """Return a wait for a chip: "recv ← 3", "send → any", "barrier"; "" if the rank does not wait."""
+def _doing(progress: Progress) -> tuple[str, str]:
+    """Return the rank's activity in words, and its wait for a chip: "recv ← 3", "send → any", "barrier", or ""."""
     wait = progress.wait
-    if wait is None:
-        return progress.collective
-
-    arrow = "→" if wait.op == "send" else "←"
-    return f"{wait.op} {arrow} {'any' if wait.peer is None else wait.peer}"
+    if wait is not None:
+        arrow = "→" if wait.op == "send" else "←"
+        return failures.wait_in_words(wait), f"{wait.op} {arrow} {'any' if wait.peer is None else wait.peer}"
+    if progress.collective:
+        return f"waits in {progress.collective}", progress.collective
+    if progress.state == "failed" and progress.failure is not None:
+        return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}", ""
+    return progress.state, ""
 
 
 def plain(line: str) -> str:

@@ -63,7 +63,10 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
             entries.append(Line2D([], [], label=label, **look))
     ax.legend(handles=entries, loc="lower right", fontsize=tokens.SMALL_PT, frameon=False)
 
-    finding = _finding(order)
+    first, last = order[0], order[-1]
+    finding = f"{first.name}: {_speed(fastest)}"
+    if fastest != slowest:
+        finding = f"{first.name}: {units.times(fastest / slowest)} times the bandwidth of {last.name}"
     picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
     told = [f"{row.name}: {_speed(row.bytes_per_s)}, {row.source or 'measured here'}" for row in order]
     picture.alt = base.sentences(finding, *told)
@@ -72,11 +75,3 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
 
 def _speed(bytes_per_s: float) -> str:
     return f"{units.size(bytes_per_s)}/s"
-
-
-def _finding(order: Sequence[Bandwidth]) -> str:
-    first, last = order[0], order[-1]
-    if first.bytes_per_s == last.bytes_per_s:
-        return f"{first.name}: {_speed(first.bytes_per_s)}"
-    times = units.times(first.bytes_per_s / last.bytes_per_s)
-    return f"{first.name}: {times} times the bandwidth of {last.name}"
