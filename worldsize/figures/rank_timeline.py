@@ -105,9 +105,9 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     scale, unit = units.time_unit(whole_s)
     kinds = set(map(attrgetter("kind"), shown))
     tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
-    depths: dict[str, int] = {}
+    depths = {}
     for depth, track in enumerate(tracks):
-        depths.update(dict.fromkeys(track, depth))
+        depths |= dict.fromkeys(track, depth)
 
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
     picture = Picture(base.WIDTH_IN, height_in)
@@ -155,7 +155,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     said, late = told_stands(stood), ""
     if not said:
-        said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+        said, late = finding(trace.world_size, shown, whole_s), _straggler(groups)
     base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     told = f"{said[0].lower()}{said[1:]}"
@@ -171,8 +171,7 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 
 def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
     """Merge waits that are less than `least_s` apart; keep waits that have a label or never ended."""
-    found: list[Bar] = []
-    before = None
+    found, before = [], None
     for b in waiting:
         plain = b.ended and not b.label
         if plain and before is not None and b.start_s - before.end_s < least_s:
@@ -185,11 +184,9 @@ def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
 
 def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
     """Tell whether bars of one kind would look like a barcode: too many, or too many bars and gaps as narrow as outlines."""
-    if len(group) > MOST_BARS:
-        return True
     narrow = sum(b.end_s - b.start_s < FINE * whole_s for b in group)
     gaps = sum(0 < b.start_s - one.end_s < FINE * whole_s for one, b in pairwise(group))
-    return narrow + gaps > MOST_FINE
+    return len(group) > MOST_BARS or narrow + gaps > MOST_FINE
 
 
 def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
@@ -325,13 +322,13 @@ def told_stands(stood: Mapping[int, str]) -> str:
     return line[:1].upper() + line[1:]
 
 
-def _straggler(shown: Sequence[Bar]) -> str:
+def _straggler(groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:
     """Name the rank that computes longest, where one clearly does: the others wait for it."""
-    worked: dict[int, list[Bar]] = defaultdict(list)
-    for b in shown:
-        if b.kind == "compute":
-            worked[b.rank].append(b)
-    return findings.straggler({f"rank {rank}": covered_s(_intervals(own)) for rank, own in worked.items()})
+    worked_s = {}
+    for (rank, kind), group in groups.items():
+        if kind == "compute":
+            worked_s[f"rank {rank}"] = covered_s(_intervals(group))
+    return findings.straggler(worked_s)
 
 
 def _share(part_s: float, whole_s: float) -> str:
