@@ -87,15 +87,7 @@ def stacks(
         name, x = limit[0], limit[1] * scale
         ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
         ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
-    entries = []
-    for index, name in enumerate(names):
-        if name in measured:
-            look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
-            entries.append(Patch(label=name, **look))
-    ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.LABEL_PT, frameon=False,
-        labelcolor=base.QUIET_INK,
-    )  # fmt: skip
+    _legend(ax, names, measured)
 
     found = finding(groups_measured, limit, len(labelled) == 1)
     heading.head(picture, asks, found)
@@ -171,6 +163,19 @@ def _bar(
             look |= {"facecolor": fill, "hatch": "", "linewidth": tokens.THIN_PT, "linestyle": (0, (3, 2))}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
+
+
+def _legend(ax: Axes, names: Sequence[str], measured: Collection[str]) -> None:
+    entries = []
+    for index, name in enumerate(names):
+        if name in measured:
+            look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
+            entries.append(Patch(label=name, **look))
+
+    ax.legend(
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.LABEL_PT, frameon=False,
+        labelcolor=base.QUIET_INK,
+    )  # fmt: skip
 
 
 def _words(rows: Rows) -> str:
