@@ -33,7 +33,7 @@ def test_what_was_sent_before_the_first_step_and_by_other_ranks_is_left_out():
 
 def test_the_part_inside_backward_counts_time_once_where_messages_overlap():
     step = step_timelines.steps(trace((0, 1.0, 3.0), (0, 1.0, 3.0), steps=1), 0, 2)[0]
-    assert step.inside == pytest.approx(0.5)
+    assert step.hidden(whole_step=False) == pytest.approx(0.5)
 
 
 def test_the_step_of_the_middle_length_is_taken():
@@ -84,7 +84,7 @@ def test_over_a_whole_step_the_finding_tells_what_travels_under_work():
 def test_a_message_between_two_layers_is_not_under_work():
     spans = [Span(0, "compute", 0.0, 1.0), Span(0, "compute", 3.0, 4.0)]
     step = step_timelines.steps(Trace(2, (Transfer(0, 1, 8, 0.5, 2.5),), tuple(spans)), 0, 2)[0]
-    assert step.under == pytest.approx(0.25)
+    assert step.hidden(whole_step=True) == pytest.approx(0.25)
 
 
 def test_steps_that_hide_as_much_are_said_to():

@@ -93,10 +93,13 @@ def race(
 
     *earlier, last = _winners(groups) or ["not measured yet"]
     said = [last, _foretold(rows)]
+    by_name, repeats_s = {}, {}
+    for row in rows:
+        by_name[row.name], repeats_s[_name(row)] = row, row.repeats_s
     if beside:
-        earlier, said = [], [less_time(*beside, {row.name: row for row in rows})]
+        earlier, said = [], [less_time(*beside, by_name)]
     if not simulated:
-        said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
+        said.append(findings.wide(repeats_s))
     if asks:
         said, earlier = [*earlier, *said], []
 
@@ -119,7 +122,12 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
         ax.barh(top, row.measured_s, 0.4, **look)
-        longest_s = _repeats(ax, top, row)
+        longest_s = row.measured_s
+        finite = list(filter(math.isfinite, row.repeats_s))
+        if len(finite) > 1:  # a line from the shortest repetition to the longest
+            ends = {"xerr": [[0], [max(finite) - min(finite)]], "capsize": 3}
+            ax.errorbar([min(finite)], [top], color=base.INK, linewidth=tokens.THIN_PT, **ends)
+            longest_s = max(row.measured_s, *finite)
         ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
@@ -129,23 +137,13 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
         ax.text(end_s, y + 0.27, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
-def _repeats(ax: Axes, y: float, row: Timing) -> float:
-    """Draw a line over a bar from its shortest to its longest finite repetition; return where bar and line end."""
-    finite = list(filter(math.isfinite, row.repeats_s))
-    if len(finite) < 2:
-        return row.measured_s
-
-    ax.errorbar(
-        [min(finite)], [y], xerr=[[0], [max(finite) - min(finite)]], color=base.INK, linewidth=tokens.THIN_PT, capsize=3
-    )
-    return max(row.measured_s, *finite)
-
-
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     """Mark how many times as long as the other the longer of two bars is; skip bars that tie or have predictions."""
     times, repeats = [], []
     for row in rows:
-        if row.predicted_s is not None or not row.measured_s or not math.isfinite(row.measured_s):
+        if row.predicted_s is not None:
+            return
+        if not row.measured_s or not math.isfinite(row.measured_s):
             return
         times.append(row.measured_s)
         repeats.append(row.repeats_s)
@@ -165,7 +163,7 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
 
 def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
     every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
-    largest_s = max((value for value in every_s if value and math.isfinite(value)), default=1)
+    largest_s = max(filter(math.isfinite, filter(None, every_s)), default=1)
     scale, unit = units.time_unit(largest_s)
 
     ax.set_xlim(0, largest_s * ROOM_FOR_TEXT)
@@ -259,8 +257,11 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDr
     if not asked:
         return NothingDrawn("no predictions yet")
     if all(row.predicted is None for row in asked):
-        told = [f"{row.question} Measured: {row.measured_text}." for row in asked if row.measured is not None]
-        return NothingDrawn(" ".join([f"{NOT_PREDICTED}.", *told]))
+        told = [f"{NOT_PREDICTED}."]
+        for row in asked:
+            if row.measured is not None:
+                told.append(f"{row.question} Measured: {row.measured_text}.")
+        return NothingDrawn(" ".join(told))
     return _predictions(asked)
 
 
@@ -295,9 +296,10 @@ def _nearest(rows: Sequence[Any]) -> str:
     """Count the predictions within a fifth of the measurement."""
     near, made = 0, 0
     for row in rows:
-        if row.predicted is not None and row.measured is not None and row.unit == row.measured_unit:
-            made += 1
-            near += abs(row.predicted - row.measured) <= 0.2 * abs(row.measured)
+        if None in (row.predicted, row.measured) or row.unit != row.measured_unit:
+            continue
+        made += 1
+        near += abs(row.predicted - row.measured) <= 0.2 * abs(row.measured)
 
     if not made:
         return "Nothing to compare yet"
@@ -347,7 +349,13 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
         ax.text(0, y, run, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         for counter, value in counts.items():
             y += 1
-            _tally(ax, y, value, expected, names.index(counter))
+            told, hatch, off = number(value), "", _off_words(value, expected)
+            if off:
+                told, hatch = f"{told}: {off}", "///"
+            look = {"color": base.algorithm(names.index(counter)), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
+            ax.barh(y, value, 0.72, hatch=hatch, **look)
+            look = {"fontsize": tokens.LABEL_PT, "color": base.INK, "va": "center", "bbox": BACK}
+            ax.annotate(told, (value, y), (7, 0), textcoords="offset points", **look)
             ticks[y] = counter
             largest = max(largest, value)
         y += 1.0
@@ -367,34 +375,25 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
 
 def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
     """Say how many counters are off, and by how much the worst."""
-    off: dict[str, float] = {}
+    off, words = {}, {}
     count = 0
     for run, counters in runs.items():
         count += len(counters)
         for counter, value in counters.items():
-            if _is_off(value, expected):
-                off[f"{counter} of {run}"] = value - expected
+            said = _off_words(value, expected)
+            if said:
+                name = f"{counter} of {run}"
+                off[name], words[name] = abs(value - expected), said
 
     if not off:
         return f"All {count} counters reach {number(expected)}"
-    worst = findings.leaders({name: abs(value) for name, value in off.items()})
-    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {_off_words(off[worst[0]])}"
+    worst = findings.leaders(off)
+    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {words[worst[0]]}"
 
 
-def _is_off(value: float, expected: float) -> bool:
-    return abs(value - expected) > 0.005 * expected
-
-
-def _off_words(off: float) -> str:
-    return f"{number(abs(off))} {'too few' if off < 0 else 'too many'}"
-
-
-def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> None:
-    told, hatch = number(value), ""
-    if _is_off(value, expected):
-        told, hatch = f"{told}: {_off_words(value - expected)}", "///"
-
-    ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
-    ax.annotate(
-        told, (value, y), (7, 0), textcoords="offset points", fontsize=tokens.LABEL_PT, color=base.INK, va="center", bbox=BACK
-    )
+def _off_words(value: float, expected: float) -> str:
+    """Return how far a counter is off, "3 too few"; empty within half a per cent."""
+    off = value - expected
+    if abs(off) > 0.005 * expected:
+        return f"{number(abs(off))} {'too few' if off < 0 else 'too many'}"
+    return ""

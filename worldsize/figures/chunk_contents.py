@@ -21,18 +21,16 @@ from worldsize.figures.step_through.steps import Held
 Counts = list[int]  # how often each rank's number is in a sum
 
 
+@base.plain_style
 def contributions(run: Any) -> Picture:
     """Draw whose numbers are in each chunk of each rank: `run[rank]` is a tensor of sums of 10**rank, a number a chunk."""
     if run.state == "not yet":
         return base.not_yet(run.not_yet or "this exercise")
-    return _contents([list(map(float, row)) for row in run.results])
 
-
-@base.plain_style
-def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
-    """Draw the cells; `numbers[rank][chunk]` is a sum of marks. A whole sum holds every rank once."""
-    n = len(numbers)
-    cells = [[counts(value, n) for value in row] for row in numbers]  # [rank][chunk]
+    n = len(run.results)
+    cells = []  # [rank][chunk]
+    for row in run.results:
+        cells.append([counts(float(value), n) for value in row])
     picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.75 + 0.42 * n)
     ax = picture.plot_area()
 
@@ -50,14 +48,9 @@ def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
     return picture
 
 
-def _whole(n: int) -> Counts:
-    """Return the counts of a chunk whose sum holds every rank's number once."""
-    return [1] * n
-
-
 def counts(value: float, n: int) -> Counts | None:
     """Return how often each rank's mark is in a sum, rank 0's first; None where the value is no sum of marks."""
-    if value < 0 or value != int(value) or value >= 10**n:
+    if not 0 <= value < 10**n or value != int(value):
         return None
     return [int(value) // 10**rank % 10 for rank in range(n)]
 
@@ -67,7 +60,7 @@ def _text(found: Counts | None, n: int) -> str:
         return "?"
     if not any(found):
         return "nothing"
-    if found == _whole(n):
+    if found == [1] * n:  # a whole sum holds every rank's number once
         return "all"
 
     ranks: list[str] = []
@@ -77,9 +70,8 @@ def _text(found: Counts | None, n: int) -> str:
 
 
 def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None:
-    share, weight = sum(map(bool, found or ())) / n, "normal"
-    if found == _whole(n):
-        weight = "bold"
+    share = sum(map(bool, found or ())) / n
+    weight = "bold" if found == [1] * n else "normal"
 
     look = {"facecolor": base.amount(share), "edgecolor": base.PAPER, "linewidth": tokens.STRONG_PT}
     ax.add_patch(Rectangle((chunk, rank), 1, 1, **look))
@@ -103,7 +95,7 @@ def _axes(ax: Axes, n: int, chunks: int) -> None:
 
 
 def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
-    whole = [row.count(_whole(n)) for row in cells]
+    whole = [row.count([1] * n) for row in cells]
     chunks = len(cells[0])
 
     if not any(whole):
@@ -120,4 +112,4 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 def whole_sums(held: Sequence[Held]) -> int:
     """Count the chunks that hold the whole sum, every rank's number once."""
     n = len(held)
-    return [counts(value, n) for value in chain(*held)].count(_whole(n))
+    return sum(counts(value, n) == [1] * n for value in chain(*held))

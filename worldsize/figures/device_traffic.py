@@ -7,7 +7,7 @@ A box says what its device holds, takes in and gives out; an arrow's style says 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -32,49 +32,42 @@ ROOM = 1.62
 StepTraffic = Mapping[str, Any]
 
 
+@base.plain_style
 def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
     """Draw the traffic between devices in a step, one panel for each way of doing it.
 
     `steps[name]` is the result of `crossings`, a run that returned it, or None for a step not yet written. `asks` is the
     question above the picture; ValueError unless it ends in "?".
     """
+    shown: dict[str, StepTraffic | None] = {}
+    for name, step in steps.items():
+        shown[name] = None if waits_for(step) else step
+        if shown[name] is not None and hasattr(step, "results"):
+            shown[name] = step[0]
 
-    def of(step: Any) -> StepTraffic | None:
-        if step is None or waits_for(step):
-            return None
-        if hasattr(step, "results"):
-            return step[0]
-        return step
-
-    return _panels({name: of(step) for name, step in steps.items()}, asks)
-
-
-@base.plain_style
-def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
-    """Draw the panels; `steps[name]` is the result of `crossings`, or None for a step not yet written."""
-    known = list(base.written(steps).values())
+    known = base.written(shown)
     if not known:
         return base.notice(f"not yet: {', '.join(steps)}")
 
     columns = min(len(steps), 3)
-    if max(len(devices(step)) for step in known) > 4:
+    if max(len(devices(step)) for step in known.values()) > 4:
         columns = min(columns, 2)
 
     rows = math.ceil(len(steps) / columns)
     picture = Picture(base.WIDTH_IN, LEGEND_IN + rows * PANEL_IN[columns])
     picture.set_layout_engine("none")
-    found = finding(base.written(steps))
+    found = finding(known)
     head_in = LEGEND_IN + heading.head(picture, asks, found)
     height_in = picture.get_figheight()
 
-    for index, (name, step) in enumerate(steps.items()):
+    for index, (name, step) in enumerate(shown.items()):
         row, column = divmod(index, columns)
         bottom = (height_in - head_in - (row + 1) * PANEL_IN[columns]) / height_in
         area = (column / columns, bottom, 1 / columns, PANEL_IN[columns] / height_in)
         _panel(picture.add_axes(area), name, step)
 
-    _legend(picture, known, 1 - (head_in - LEGEND_IN) / height_in)
-    picture.alt = heading.alt(asks, found, *base.of_each(in_words, steps))
+    _legend(picture, known.values(), 1 - (head_in - LEGEND_IN) / height_in)
+    picture.alt = heading.alt(asks, found, *base.of_each(in_words, shown))
     return picture
 
 
@@ -235,7 +228,7 @@ def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> T
     return text
 
 
-def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
+def _legend(picture: Picture, known: Iterable[StepTraffic], top: float) -> None:
     entries = []
     present = {kind for _, _, kind in chain(*map(totals, known))}
     for kind in KINDS:

@@ -26,9 +26,16 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
         return None, not_yet(waits_for(of))
 
     trace = getattr(of, "trace", of)
-    if trace is None or not trace.transfers:
-        return trace, notice(_no_messages(trace))
-    return trace, None
+    if trace is not None and trace.transfers:
+        return trace, None
+
+    said, collectives = "no messages were sent", getattr(trace, "collectives", ())
+    if collectives:
+        first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
+        ops = Counter(c.op for c in collectives if c.rank == first_rank)
+        named = [f"{count}\u00a0×\u00a0{op}" for op, count in ops.items()]
+        said = f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"
+    return trace, notice(said)
 
 
 def began_s(events: Iterable[Any]) -> float:
@@ -44,16 +51,3 @@ def ended_s(events: Iterable[Any]) -> float:
 def marked(trace: Any) -> list[Any]:
     """Return the spans in which a rank computed or waited, without its sends and receives."""
     return [span for span in trace.spans if span.kind in ("compute", "wait")]
-
-
-def _no_messages(trace: Any) -> str:
-    collectives = getattr(trace, "collectives", ())
-    if not collectives:
-        return "no messages were sent"
-
-    first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
-    ops = Counter(c.op for c in collectives if c.rank == first_rank)
-    named = []
-    for op, count in ops.items():
-        named.append(f"{count}\u00a0×\u00a0{op}")
-    return f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"

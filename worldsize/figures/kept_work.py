@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from matplotlib.axes import Axes
-
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
@@ -36,10 +34,15 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
     look = {"color": base.QUIET_INK, "linewidth": tokens.THIN_PT, "linestyle": tokens.DASHES[2]}
     ax.plot([0, hours], [0, hours], label="no save, no failure", **look)
     for index, name in enumerate(days):
-        if name in known:
-            _line(ax, index, name, known[name])
-        else:
+        if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
+            continue
+        shown = _thinned(known[name])
+        ax.plot(
+            *zip(*shown, strict=True), color=base.algorithm(index), linewidth=tokens.LINE_PT, label=name,
+            marker=base.marker(index), markersize=6, markevery=max(1, len(shown) // 8), markeredgecolor=base.INK,
+            markeredgewidth=0.5,
+        )  # fmt: skip
     ax.plot(
         kills, [-hours / 40] * len(kills), linestyle="none", marker="x", markersize=6, color=tokens.BAD.light, clip_on=False,
         label="a rank is killed",
@@ -74,15 +77,6 @@ def falls(course: Course) -> list[tuple[float, float]]:
         if after < before:
             found.append((hour, before - after))
     return found
-
-
-def _line(ax: Axes, index: int, name: str, course: Course) -> None:
-    shown = _thinned(course)
-    ax.plot(
-        *zip(*shown, strict=True), color=base.algorithm(index), linewidth=tokens.LINE_PT, label=name,
-        marker=base.marker(index), markersize=6, markevery=max(1, len(shown) // 8), markeredgecolor=base.INK,
-        markeredgewidth=0.5,
-    )  # fmt: skip
 
 
 def _thinned(course: Course) -> list[tuple[float, float]]:

@@ -23,16 +23,14 @@ GAP = 0.06  # round a cell, in cells
 MARGIN = 0.9  # length of the longest bar, of the room beside the table
 
 
+@base.plain_style
 def links(of: Any) -> Picture:
     """Draw the bytes on each link: a row for each sender, a column for each receiver, the sums at the edges."""
     trace, instead = trace_of(of)
-    return instead or _heatmap(trace, message_pattern(trace))
+    if instead is not None:
+        return instead
 
-
-@base.plain_style
-def _heatmap(trace: Any, finding: str) -> Picture:
-    """Draw a trace with at least one transfer; `finding` says in words what the messages do."""
-    n = trace.world_size
+    n, finding = trace.world_size, message_pattern(trace)
     table = np.zeros((n, n))
     for t in trace.transfers:
         table[t.src, t.dst] += t.size_bytes
@@ -59,7 +57,8 @@ def _sent(totals: np.ndarray) -> str:
         return f"Each rank sends {units.size(totals[0])}"
     if len(ranks) > 4:
         return f"Ranks send from {units.size(totals.min())} to {units.size(totals.max())}"
-    return "Sent: " + "; ".join(f"{size} by rank {', '.join(who)}" for size, who in ranks.items())
+    said = [f"{size} by rank {', '.join(who)}" for size, who in ranks.items()]
+    return f"Sent: {'; '.join(said)}"
 
 
 def _busiest_link(table: np.ndarray) -> str:

@@ -119,7 +119,8 @@ def curves(
     known = [row for row in rows if row.known]
     at, value = partial(unit_text, name=x), partial(unit_text, name=y)
     if known and until_level:
-        found = findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
+        courses = [settled(row.name, row.repeats, at, value) for row in known]
+        found = findings.line(*courses)
     elif known and at_end:
         found = _standing(known, at, value)
     else:
@@ -130,7 +131,10 @@ def curves(
 
     told = [_words(row, x, y) for row in rows]
     for name, place in marks.items():
-        told.append(f"{name}: not yet" if place is None else f"{name}: at {_text(place, x)}")
+        said = "not yet"
+        if place is not None:
+            said = f"at {_text(place, x)}"
+        told.append(f"{name}: {said}")
     picture.alt = heading.alt(asks, found, *told)
     return picture
 
@@ -165,8 +169,9 @@ def finding(
             courses[0] = f"predicted: {courses[0]}"
         return findings.line(*ends, *courses)
 
-    said = []
-    drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
+    said, drawn = [], {}
+    for row in rows:
+        drawn[row.name] = row.known if row.measured else row.predicted
     if beside:
         said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
@@ -268,14 +273,16 @@ def _drawn(rows: Sequence[Curve]) -> str:
 
 def _apart(places: Sequence[float], log: bool) -> list[float]:
     """Return the first place, and each later one whose label does not touch the label before."""
-    shown: list[float] = []
-    span = math.log(places[-1] / places[0]) if log and places[0] > 0 else places[-1] - places[0]
-    for place in places:
-        step = span
-        if shown and log and shown[-1] > 0:
-            step = math.log(place / shown[-1])
-        elif shown:
-            step = place - shown[-1]
+    shown = [places[0]]
+    span = places[-1] - places[0]
+    if log and places[0] > 0:
+        span = math.log(places[-1] / places[0])
+
+    for place in places[1:]:
+        before = shown[-1]
+        step = place - before
+        if log and before > 0:
+            step = math.log(place / before)
         if step >= LEAST_STEP * span:
             shown.append(place)
     return shown
@@ -313,20 +320,20 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
     Fall back on a legend where names lack room, for a single curve, and where a curve has no points yet.
     """
-    ends = []
+    ends, lines, longest = [], 0, 0
     for index, row in enumerate(rows):
         drawn = row.played or row.known or [point for point in row.predicted if point[1] is not None]
         if drawn:
-            name = "\n".join(textwrap.wrap(row.name, NAME_COLUMNS))
-            ends.append((max(drawn), name, base.algorithm(index)))
+            parts = textwrap.wrap(row.name, NAME_COLUMNS) or [""]
+            ends.append((max(drawn), "\n".join(parts), base.algorithm(index)))
+            lines += len(parts)
+            longest = max(longest, *map(len, parts))
 
-    lines = sum(name.count("\n") + 1 for _, name, _ in ends)
-    if len(ends) < len(rows) or len(rows) < 2 or lines > MOST_LINES:
+    if len(ends) < max(len(rows), 2) or lines > MOST_LINES:
         # framed, so that its markers do not pass for points
         ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
         return
 
-    longest = max(len(part) for _, name, _ in ends for part in name.splitlines())
     engine = picture.get_layout_engine()
     left, bottom, width, height = engine.get()["rect"]
     engine.set(rect=(left, bottom, width - longest * LETTER_IN / picture.get_figwidth() - 0.02, height))

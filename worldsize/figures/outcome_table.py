@@ -74,21 +74,24 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
 
 def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
     """Count the outcomes that work among those that ran; name the best columns or, of two columns, count the rows alike."""
-    ran = {place: outcome for place, outcome in cells.items() if outcome in LOOKS}
-    works = [place for place, outcome in ran.items() if outcome == "works"]
-    if not ran:
+    ran_in, works_in = [], []  # columns, one for each outcome
+    for (_, column), outcome in cells.items():
+        if outcome in LOOKS:
+            ran_in.append(column)
+        if outcome == "works":
+            works_in.append(column)
+    if not ran_in:
         return "Nothing was run"
 
-    said = f"{len(works)} of {len(ran)} work"
+    said = f"{len(works_in)} of {len(ran_in)} work"
     if len(columns) == 2:
         alike = []
         for row in rows:
-            one, other = (cells.get((row, column)) for column in columns)
-            if one is not None and other is not None:
+            one, other = cells.get((row, columns[0])), cells.get((row, columns[1]))
+            if None not in (one, other):
                 alike.append(one == other)
         return findings.line(said, f"{sum(alike)} of {len(alike)} alike in both columns")
 
-    ran_in, works_in = [column for _, column in ran], [column for _, column in works]
     by_column = {column: works_in.count(column) for column in columns if column in ran_in}
     best = findings.leaders(by_column)
     if 0 < len(best) < len(by_column):

@@ -36,6 +36,7 @@ MOST_TOLD = 8  # stages
 MOST_PASSES_TOLD = 12
 
 
+@base.plain_style
 def pipeline(of: Any, asks: str = "") -> Picture:
     """Draw a pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages.
 
@@ -45,15 +46,10 @@ def pipeline(of: Any, asks: str = "") -> Picture:
         return base.not_yet(waits_for(of))
 
     trace = getattr(of, "trace", of)
-    if not trace or not works(trace):
+    marked = works(trace) if trace else []
+    if not marked:
         return base.notice("no forward and no backward was marked")
-    return _pipeline(trace, asks)
 
-
-@base.plain_style
-def _pipeline(trace: Any, asks: str) -> Picture:
-    """Draw a trace with at least one forward or backward marked."""
-    marked = works(trace)
     start_s, whole_s = marked[0].start_s, makespan_s(trace)
     scale, unit = units.time_unit(whole_s)
 
@@ -81,7 +77,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
 
 def finding(trace: Any) -> str:
     """Say what part of the time the stages work, and which works most where they differ."""
-    shares = list(map(_percent, _shares(trace)))
+    shares = _percents(trace)
     low, high = min(shares), max(shares)
     if low == high:
         return f"Each stage works {high} % of the time and is idle {100 - high} %"
@@ -102,17 +98,14 @@ def finding(trace: Any) -> str:
     return f"{who} {high} % of the time, {'the other' if len(others) == 1 else 'the others'} {rest}"
 
 
-def _percent(share: float) -> int:
-    return round(100 * share)
-
-
-def _shares(trace: Any) -> list[float]:
+def _percents(trace: Any) -> list[int]:
+    """Return the part of the time that each stage works, in per cent."""
     worked_s = [0.0] * trace.world_size
     for work in works(trace):
         worked_s[work.stage] += work.end_s - work.start_s
 
     whole_s = makespan_s(trace)
-    return [stage_s / whole_s for stage_s in worked_s]
+    return [round(100 * (stage_s / whole_s)) for stage_s in worked_s]
 
 
 def _lanes(ax: Axes, stages: int, width: float) -> None:
@@ -172,10 +165,10 @@ def _legend(ax: Axes, ways: set[str]) -> None:
 def _told(marked: Sequence[StagePass], trace: Any) -> str:
     """Return each stage's share of work and the order of its passes, as text."""
     stages = []
-    for stage, share in enumerate(_shares(trace)[:MOST_TOLD]):
+    for stage, share in enumerate(_percents(trace)[:MOST_TOLD]):
         own = [f"{work.way[0].upper()}{_number(work)}" for work in marked if work.stage == stage]
         order = " ".join(own[:MOST_PASSES_TOLD])
         if len(own) > MOST_PASSES_TOLD:
             order += f" and {len(own) - MOST_PASSES_TOLD} more"
-        stages.append(f"Stage {stage} works {_percent(share)} %: {order}.")
+        stages.append(f"Stage {stage} works {share} %: {order}.")
     return " ".join(stages)

@@ -55,6 +55,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
     found = "; ".join(filter(None, [held(rows), computes(rows)]))  # not `findings.line`: a task's name gets no capital
     picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
+    told = []
 
     for index, (name, row) in enumerate(rows.items()):
         height = heights[name]
@@ -74,7 +75,12 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
         ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
         y += height + 0.12
 
-    picture.alt = heading.alt(asks, found, *base.of_each(_row_in_words, rows))
+        holds = "no variables"
+        if row["variables"]:
+            holds = f"variables {base.listed(row['variables'], units.size)}"
+        told.append(f"{name}: {holds}; {_works(row)}")
+
+    picture.alt = heading.alt(asks, found, *told)
     return picture
 
 
@@ -83,13 +89,12 @@ def held(rows: Devices) -> str:
     sums = {name: sum(row["variables"].values()) for name, row in rows.items() if row["variables"]}
     if not sums:
         return "No device holds a variable"
-    if len(sums) == 1:
-        return "".join(f"{name} holds all variables, {units.size(size)}" for name, size in sums.items())
 
-    leaders = findings.leaders(sums)
-    if len(leaders) == len(sums):
-        return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
     first, whole = max(sums, key=sums.get), sum(sums.values())
+    if len(sums) == 1:
+        return f"{first} holds all variables, {units.size(whole)}"
+    if len(findings.leaders(sums)) == len(sums):
+        return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
     share = 100  # only the whole is 100 %
     if sums[first] < whole:
         share = min(99, round(100 * sums[first] / whole))
@@ -102,13 +107,6 @@ def computes(rows: Devices) -> str:
     if not names:
         return ""
     return f"matrices are multiplied on {findings.both(names, len(rows))}"
-
-
-def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
-    holds = "no variables"
-    if row["variables"]:
-        holds = f"variables {base.listed(row['variables'], units.size)}"
-    return f"{holds}; {_works(row)}"
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
@@ -238,11 +236,11 @@ def travels(hops: Iterable[Hop]) -> str:
     for hop in hops:
         sent[hop.src] = sent.get(hop.src, 0) + hop.size_bytes
 
-    whole = units.size(sum(sent.values()))
-    if len(sent) == 1:
-        return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", *(f"{name} sends all" for name in sent))
     most = findings.ranked(sent, ("sends", "send"), units.size)
-    return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", most)
+    if len(sent) == 1:
+        (only,) = sent
+        most = f"{only} sends all"
+    return findings.line(f"{units.count(len(hops), 'transfer')}, {units.size(sum(sent.values()))} in all", most)
 
 
 def between_tasks(hops: Sequence[Hop]) -> str:

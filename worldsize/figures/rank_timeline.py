@@ -105,7 +105,9 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     scale, unit = units.time_unit(whole_s)
     kinds = set(map(attrgetter("kind"), shown))
     tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
-    depths = {kind: depth for depth, track in enumerate(tracks) for kind in track}
+    depths = {}
+    for depth, track in enumerate(tracks):
+        depths |= dict.fromkeys(track, depth)
 
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
     picture = Picture(base.WIDTH_IN, height_in)
@@ -115,7 +117,6 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     _lanes(ax, trace.world_size, len(tracks))
 
     groups: dict[tuple[int, str], list[Bar]] = defaultdict(list)
-    open_bars = [b for b in shown if not b.ended]
     for b in shown:
         groups[b.rank, b.kind].append(b)
     drawn, crowded = {}, set()
@@ -140,8 +141,8 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
         if kind in NAMED:
             _labels(ax, y, closed, start_s, whole_s, scale)
 
-    for b in open_bars:
-        if b.kind not in crowded:
+    for b in shown:
+        if not b.ended and b.kind not in crowded:
             y = b.rank * (len(tracks) + 0.5) + depths[b.kind]
             _open_bar(ax, y, b, start_s, whole_s, scale)
 
@@ -154,7 +155,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     said, late = told_stands(stood), ""
     if not said:
-        said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+        said, late = finding(trace.world_size, shown, whole_s), _straggler(groups)
     base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     told = f"{said[0].lower()}{said[1:]}"
@@ -170,22 +171,22 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 
 def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
     """Merge waits that are less than `least_s` apart; keep waits that have a label or never ended."""
-    found: list[Bar] = []
+    found, before = [], None
     for b in waiting:
-        before = found[-1] if found else None
-        plain = before is not None and not (before.label or b.label) and before.ended and b.ended
-        if plain and b.start_s - before.end_s < least_s:
-            found[-1] = replace(before, end_s=max(before.end_s, b.end_s))
-        else:
-            found.append(b)
+        plain = b.ended and not b.label
+        if plain and before is not None and b.start_s - before.end_s < least_s:
+            before = found[-1] = replace(before, end_s=max(before.end_s, b.end_s))
+            continue
+        found.append(b)
+        before = b if plain else None  # the wait that the next one may continue
     return found
 
 
 def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
     """Tell whether bars of one kind would look like a barcode: too many, or too many bars and gaps as narrow as outlines."""
-    narrow = [b for b in group if b.end_s - b.start_s < FINE * whole_s]
-    gaps = [one for one, b in pairwise(group) if 0 < b.start_s - one.end_s < FINE * whole_s]
-    return len(group) > MOST_BARS or len(narrow) + len(gaps) > MOST_FINE
+    narrow = sum(b.end_s - b.start_s < FINE * whole_s for b in group)
+    gaps = sum(0 < b.start_s - one.end_s < FINE * whole_s for one, b in pairwise(group))
+    return len(group) > MOST_BARS or narrow + gaps > MOST_FINE
 
 
 def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
@@ -321,13 +322,13 @@ def told_stands(stood: Mapping[int, str]) -> str:
     return line[:1].upper() + line[1:]
 
 
-def _straggler(shown: Sequence[Bar]) -> str:
+def _straggler(groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:
     """Name the rank that computes longest, where one clearly does: the others wait for it."""
-    worked: dict[str, list[Interval]] = defaultdict(list)
-    for b in shown:
-        if b.kind == "compute":
-            worked[f"rank {b.rank}"].append((b.start_s, b.end_s))
-    return findings.straggler({rank: covered_s(intervals) for rank, intervals in worked.items()})
+    worked_s = {}
+    for (rank, kind), group in groups.items():
+        if kind == "compute":
+            worked_s[f"rank {rank}"] = covered_s(_intervals(group))
+    return findings.straggler(worked_s)
 
 
 def _share(part_s: float, whole_s: float) -> str:

@@ -6,7 +6,7 @@ Curves are not smoothed, only thinned where there are more points than pixels. `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -68,7 +68,12 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     findings = []
     for number, name in enumerate(shown, 1):
         ax = made.add_subplot(1, len(shown), number)
-        curves = _curves(reports, name)
+        curves: Curves = {}
+        for rank, rows in enumerate(reports):
+            points = report_series.points(rows, name)
+            if points:
+                curves[rank] = points
+
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, report_series.label(name), x_name, tasks))
         base.headline(ax, findings[0] if len(shown) == 1 else report_series.label(name))
@@ -78,21 +83,15 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     ends = []
     for rank, rows in enumerate(reports[:MOST_NAMED]):
         if rows:
-            ends.append(_end(failures.name(rank, tasks), rows, shown))
+            latest: dict[str, float] = {}
+            for row in rows:
+                latest |= row
+            values = {report_series.label(name): latest[name] for name in shown if name in latest}
+            at = f"{failures.name(rank, tasks).capitalize()} ends at {base.listed(values, units.number)}"
+            ends.append(f"{at} after {units.count(len(rows), 'report')}.")
     who = units.count(len(reports), "task" if tasks else "rank")
     made.alt = f"Curves of {who}: {'; '.join(findings)}. {' '.join(ends)}"
     return made
-
-
-def _curves(reports: Rows, name: str) -> Curves:
-    """Return each rank's points of one name, without the ranks that have none."""
-    curves = {}
-    for rank, rows in enumerate(reports):
-        points = report_series.points(rows, name)
-        if points:
-            curves[rank] = points
-
-    return curves
 
 
 def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.TaskNames) -> None:
@@ -139,32 +138,25 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
                 at = f"{x_name} {units.number(x)}" if x_name in report_series.PLACES else units.seconds(x)
                 return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
 
-    first = sum(points[0][1] for points in curves.values()) / len(curves)
-    last = sum(_ends_at(curves).values()) / len(curves)
-    peak = sum(map(_peak, curves.values())) / len(curves)
+    begins, peaks, ends = {}, {}, {}
+    for rank, points in curves.items():
+        _, ys = zip(*points, strict=True)
+        begins[rank], peaks[rank], ends[rank] = ys[0], max(ys), ys[-1]
+    first, peak, last = (sum(of_rank.values()) / len(curves) for of_rank in (begins, peaks, ends))
 
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
-        return f"{name} rises to {_peaks(curves, tasks)} and ends at {units.number(last)}"
+        return f"{name} rises to {_peaks(peaks, tasks)} and ends at {units.number(last)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
-        return f"{name} stays at {units.number(last)}{_spread(curves, tasks)}"
+        return f"{name} stays at {units.number(last)}{_spread(curves, ends, tasks)}"
 
     way = "rises"
     if last < first:
         way = "falls"
-    return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, tasks)}"
+    return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, ends, tasks)}"
 
 
-def _ends_at(curves: Curves) -> dict[int, float]:
-    return {rank: points[-1][1] for rank, points in curves.items()}
-
-
-def _peak(points: list[ReportPoint]) -> float:
-    return max(y for _, y in points)
-
-
-def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
+def _peaks(peaks: Mapping[int, float], tasks: failures.TaskNames) -> str:
     """Say how high the curves rise: the lowest and the highest peak, each with its rank, where they differ."""
-    peaks = {rank: _peak(points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
         return units.number(peaks[high])
@@ -173,7 +165,7 @@ def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
     return f"{units.number(peaks[low])} on {least}, to {units.number(peaks[high])} on {most},"
 
 
-def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
+def _spread(curves: Curves, ends: Mapping[int, float], tasks: failures.TaskNames) -> str:
     """Say how far apart the ranks end."""
     if len(curves) < 2:
         return ""
@@ -182,19 +174,8 @@ def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
     if every.count(every[0]) == len(every):
         return ", the same on every rank"
 
-    ends = _ends_at(curves)
     low, high = min(ends, key=ends.get), max(ends, key=ends.get)
     if ends[low] == ends[high]:
         return " on every rank"
     least, most = failures.name(low, tasks), failures.name(high, tasks)
     return f" on average ({least} lowest {units.number(ends[low])}, {most} highest {units.number(ends[high])})"
-
-
-def _end(who: str, rows: Sequence[dict[str, float]], names: Sequence[str]) -> str:
-    latest: dict[str, float] = {}
-    for row in rows:
-        latest |= row
-
-    values = {report_series.label(name): latest[name] for name in names if name in latest}
-    told = base.listed(values, units.number)
-    return f"{who.capitalize()} ends at {told} after {units.count(len(rows), 'report')}."

@@ -35,18 +35,17 @@ LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
 DrawnArrow = tuple[float, float, Any]  # begin, end, transfer
 
 
+@base.plain_style
 def messages(of: Any, in_steps: bool = False) -> Picture:
     """Draw a run's messages as a space-time diagram: an arrow each, its size beside it where there is room.
 
     With `in_steps`, time is a logical clock: it shows what comes after what, not how long it took.
     """
     trace, instead = trace_of(of)
-    return instead or _diagram(trace, message_pattern(trace), in_steps)
+    if instead is not None:
+        return instead
 
-
-@base.plain_style
-def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
-    """Draw a trace with at least one transfer; `finding` says in words what the messages do."""
+    finding = message_pattern(trace)
     if in_steps:
         trace = on_logical_clock(trace)
 
@@ -66,7 +65,7 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     _bars(ax, [s for s in spans if s.start_s < end_s], start_s, end_s, scale)
 
     arrows = [((t.start_s - start_s) * scale, (t.end_s - start_s) * scale, t) for t in shown]
-    widths = _widths([transfer.size_bytes for _, _, transfer in arrows])
+    widths = _widths(list(map(attrgetter("size_bytes"), shown)))
     head = 6 if len(arrows) > 200 else 9
     for (begin, end, transfer), width in zip(arrows, widths, strict=True):
         look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
@@ -192,7 +191,8 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> No
     """
     bundles = _bundles(arrows, ax.get_xlim()[1])
     sizes = list(map(_bundle_size, bundles))
-    if len(sizes) > MOST_LABELS or (len(set(sizes)) == 1 and len(sizes) > MOST_EQUAL_LABELS):
+    most = MOST_EQUAL_LABELS if len(set(sizes)) == 1 else MOST_LABELS
+    if len(sizes) > most:
         return
 
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known

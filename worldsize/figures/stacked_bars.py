@@ -48,12 +48,12 @@ def stacks(
     known: list[Parts] = []
     for rows in labelled.values():
         known += rows.values()
+    highest = [sum(row.values()) for row in known]
 
     names = list(dict.fromkeys(chain(*known)))
-    measured = set()
-    for rows in _measured(labelled).values():
+    groups_measured, measured = _measured(labelled), set()
+    for rows in groups_measured.values():
         measured.update(*rows.values())
-    highest = [sum(row.values()) for row in known]
     if limit:
         highest.append(limit[1])
     largest = max(highest) or 1
@@ -87,9 +87,9 @@ def stacks(
         name, x = limit[0], limit[1] * scale
         ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
         ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
-    _legend(ax, {name: index for index, name in enumerate(names) if name in measured})
+    _legend(ax, names, measured)
 
-    found = finding(_measured(labelled), limit, len(labelled) == 1)
+    found = finding(groups_measured, limit, len(labelled) == 1)
     heading.head(picture, asks, found)
     said = [found]
     if limit:
@@ -117,8 +117,12 @@ def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] 
 
 def _fits(fullest: Mapping[str, float], name: str, limit: float) -> str:
     """Say which groups, or which bars of a single group, stay under a limit, and how far the highest bar is."""
-    over = [who for who, size_bytes in fullest.items() if size_bytes > limit]
-    under = [who for who in fullest if who not in over]
+    over, under = [], []
+    for who, size_bytes in fullest.items():
+        if size_bytes > limit:
+            over.append(who)
+        else:
+            under.append(who)
     highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times {name}"
     if not over:
         return f"All fit: {highest}"
@@ -161,11 +165,12 @@ def _bar(
         left += size_bytes * scale
 
 
-def _legend(ax: Axes, names: Mapping[str, int]) -> None:
+def _legend(ax: Axes, names: Sequence[str], measured: Collection[str]) -> None:
     entries = []
-    for name, index in names.items():
-        look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
-        entries.append(Patch(label=name, **look))
+    for index, name in enumerate(names):
+        if name in measured:
+            look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
+            entries.append(Patch(label=name, **look))
 
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.LABEL_PT, frameon=False,

@@ -80,8 +80,9 @@ def _shrink(pattern: ElementTree.Element) -> None:
     for part in filter(str.strip, lines.get("d", "").split("M")):
         points = [tuple(map(float, pair)) for pair in _POINT.findall(part)]
         xs, ys = zip(*points, strict=True)
-        if min(xs) <= _TILE and min(ys) <= _TILE and max(xs) >= 0 and max(ys) >= 0:
-            kept.append(_circle(points, xs, ys) if "C" in part else f"M {part.strip()}")
+        if max(min(xs), min(ys)) > _TILE or min(max(xs), max(ys)) < 0:  # outside of the tile
+            continue
+        kept.append(_circle(points, xs, ys) if "C" in part else f"M {part.strip()}")
 
     lines.set("d", " ".join(kept))
     if ground.get("fill") not in ("none", tokens.PAPER.light, tokens.SHADE.light):

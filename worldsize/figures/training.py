@@ -84,7 +84,14 @@ def histories(
     if marked is not None:
         found = at_marks(known, *marked)
     heading.head(picture, asks, found, note)
-    picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
+    told = []
+    for name, values in rows.items():
+        said = "not yet"
+        if values is not None:
+            first, last = number(values[0]), number(values[-1])
+            said = f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
+        told.append(f"{name}: {said}")
+    picture.alt = heading.alt(asks, found, *told)
     return picture
 
 
@@ -100,7 +107,8 @@ def _found(
         return farthest_off(rows, x, lambda value: f"{number(value)} {y.partition('(')[2].rstrip(')')}".rstrip())
     if growth:
         at = partial("{} {}".format, x)
-        return findings.line(*(findings.course(name, enumerate(values, 1), at) for name, values in rows.items()))
+        courses = [findings.course(name, enumerate(values, 1), at) for name, values in rows.items()]
+        return findings.line(*courses)
     return ends(rows, x, y)
 
 
@@ -142,7 +150,7 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     """Describe where training runs end: one run's course, or which of several coincide and which end highest and lowest."""
     if len(rows) == 1:
         ((name, values),) = rows.items()
-        return findings.line(findings.course(name, enumerate(values, 1), lambda place: f"{x} {place}"))
+        return findings.line(findings.course(name, enumerate(values, 1), partial("{} {}".format, x)))
 
     alike = [name for name in rows if hidden(name, rows)]
     if len(alike) == len(rows) - 1:
@@ -211,11 +219,6 @@ def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float
     )  # fmt: skip
 
 
-def _history_in_words(values: Sequence[float], x: str, y: str) -> str:
-    first, last = units.number(values[0]), units.number(values[-1])
-    return f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
-
-
 @dataclass(frozen=True)
 class Descent:
     """A way of training: a point for each step that was looked at; None for an exercise not yet written."""
@@ -263,7 +266,8 @@ def lowest(rows: Sequence[Descent]) -> str:
     known = {row.name: row.points for row in rows if row.points}
     if len(known) == 1:
         ((name, points),) = known.items()
-        return findings.line(findings.course(name, [(step, loss) for step, _, loss in points], lambda step: f"step {step}"))
+        curve = [(step, loss) for step, _, loss in points]
+        return findings.line(findings.course(name, curve, "step {}".format))
 
     last_steps, last_seconds, _ = zip(*(points[-1] for points in known.values()), strict=True)
     last_step, last_s = min(last_steps), min(last_seconds)

@@ -43,8 +43,9 @@ def hangs(run: Any) -> bool:
     outcome = getattr(run, "outcome", None)
     if outcome is None or outcome.status not in ("deadlock", "timeout"):
         return False
-    waiting = [standing for standing in outcome.standings if standing.wait or standing.collective]
-    return bool(waiting) and len(waiting) == len(outcome.standings) and bool(arrows(outcome, run.world_size))
+    if not all(standing.wait or standing.collective for standing in outcome.standings):
+        return False
+    return bool(arrows(outcome, run.world_size))
 
 
 def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
@@ -85,21 +86,22 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
     return best
 
 
+@base.plain_style
 def waiting(run: Any) -> Picture:
     """Draw who waits for whom in a run (`last_run()`) that ended in a deadlock, or in a timeout while its ranks waited."""
     if not hangs(run):
         return base.notice("no rank of this run waits for a rank that never came")
-    return _waiting(run, arrows(run.outcome, run.world_size))
 
-
-@base.plain_style
-def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
-    outcome, closed = run.outcome, circle(found)
+    outcome, found = run.outcome, arrows(run.outcome, run.world_size)
+    closed = circle(found)
     standings = {standing.rank: standing for standing in outcome.standings}
     order = list(dict.fromkeys([*closed, *range(run.world_size)]))
     drawn = sorted(order[:MOST_RANKS])
     rows = min(len(order), MOST_ROWS)
-    since = _waited_s(run)
+    waited_s: dict[int, float] = {}  # by rank, when the run was stopped, where recorded
+    for one in [*run.trace.spans, *run.trace.collectives]:
+        if not one.ended:
+            waited_s[one.rank] = max(waited_s.get(one.rank, 0.0), one.end_s - one.start_s)
 
     height_in = max(2.7, 1.0 + ROW_IN * 1.5 * rows)
     picture = Picture(base.WIDTH_IN, height_in)
@@ -117,7 +119,7 @@ def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
     step = (below - 0.06) / max(rows, 3)
     told = []
     for place, rank in enumerate(order[:MOST_RANKS]):
-        head, where = _row(rank, standings, outcome, run.tasks, since)
+        head, where = _row(rank, standings, outcome, run.tasks, waited_s)
         if rank in standings:
             told.append(f"{head}, {where}" if where else head)
 
@@ -137,7 +139,7 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
     found = arrows(outcome, world_size)
     closed = circle(found)
     if len(closed) == 2:
-        one, other = (failures.name(rank, tasks) for rank in closed)
+        one, other = failures.name(closed[0], tasks), failures.name(closed[1], tasks)
         return f"{_capital(one)} and {other} wait for each other"
     if closed:
         way = list(map(str, closed[:MOST_ROWS]))
@@ -163,28 +165,22 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _waited_s(run: Any) -> dict[int, float]:
-    """Return, by rank, the seconds that it had waited when the run was stopped, where recorded."""
-    found = {}
-    for one in [*run.trace.spans, *run.trace.collectives]:
-        if not one.ended:
-            found[one.rank] = max(found.get(one.rank, 0.0), one.end_s - one.start_s)
-    return found
-
-
 def _row(
-    rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, since: Mapping[int, float]
+    rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, waited_s: Mapping[int, float]
 ) -> tuple[str, str]:
     """Return a rank's state with the time it waited, and its line in the reader's code."""
     name = failures.name(rank, tasks)
     standing = standings.get(rank)
     if standing is None:
-        ended = [failure for failure in outcome.failures if failure.rank == rank]
-        return f"{name} {'failed' if ended else 'has ended'}", ""
+        failed = any(failure.rank == rank for failure in outcome.failures)
+        return f"{name} {'failed' if failed else 'has ended'}", ""
 
-    long = f" for {units.seconds(since[rank])}" if rank in since else ""
+    long, where = "", ""
+    if rank in waited_s:
+        long = f" for {units.seconds(waited_s[rank])}"
     own = [frame for frame in standing.frames if not failures.is_library(frame)]
-    where = f"{failures.place(own[-1])}: {failures.source_line(own[-1])}" if own else ""
+    if own:
+        where = f"{failures.place(own[-1])}: {failures.source_line(own[-1])}"
     return f"{name} {failures.doing(standing)}{long}", where
 
 
@@ -203,7 +199,7 @@ def _circle(
     both_ways = {(arrow.waiter, arrow.awaited) for arrow in found}
     following = dict(zip(closed, [*closed[1:], *closed[:1]], strict=True))
     for arrow in found:
-        if arrow.waiter not in places or arrow.awaited not in places:
+        if not {arrow.waiter, arrow.awaited} <= places.keys():
             continue
         look = {"mutation_scale": 9, "color": base.QUIET_INK, "linewidth": tokens.LINE_PT}
         if arrow.one_of_many:

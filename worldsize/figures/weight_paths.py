@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -46,7 +46,10 @@ def paths(
 
     picture = Picture(8.5, 4.2)
     ax = picture.plot_area()
-    box = _box([*chain(*known.values()), *goals.values()])
+    points = [*chain(*known.values()), *goals.values()]
+    (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
+    wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
+    box = left - wide, right + wide, bottom - high, top + high
     _contours(ax, loss, box)
     for index, name in enumerate(rows):
         if name in known:
@@ -57,15 +60,16 @@ def paths(
     for name, (a, b) in goals.items():
         ax.plot(a, b, zorder=9, label=name, **star)
 
-    ax.set_xlim(box[0], box[1])
-    ax.set_ylim(box[2], box[3])
+    ax.set_xlim(*box[:2])
+    ax.set_ylim(*box[2:])
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
     found = places(known, goals)
     heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
-    picture.alt = heading.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
+    told = [f"{name}: ends at {_at(path[-1])}" for name, path in known.items()]
+    picture.alt = heading.alt(asks, found, *told, *base.of_each(_at, goals))
     return picture
 
 
@@ -73,10 +77,10 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
     """Say whether paths lie on each other or end in one place, and how far from each goal."""
     reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
-    alike = [name for name in paths if hidden(name, paths)]
+    covered = sum(hidden(name, paths) for name in paths)
 
     said = ""
-    if len(paths) > 1 and len(alike) == len(paths) - 1:
+    if 0 < covered == len(paths) - 1:
         said = f"{findings.both(list(paths))} lie on each other"
     elif len(paths) > 1:
         apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
@@ -84,7 +88,8 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
         if apart > NEAR * reach:
             said = f"the {len(paths)} paths end up to {number(apart)} apart"
 
-    return findings.line(said, *(_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()))
+    distances = [_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()]
+    return findings.line(said, *distances)
 
 
 def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reach: float) -> str:
@@ -97,16 +102,9 @@ def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reac
     return f"{findings.verb(list(ends), 'it ends', 'each ends')} {number(far[worst])} from the {goal}"
 
 
-def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top, with a margin."""
-    (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
-    wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
-    return left - wide, right + wide, bottom - high, top + high
-
-
 def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float, float, float, float]) -> None:
     xs, ys = np.linspace(box[0], box[1], GRID), np.linspace(box[2], box[3], GRID)
-    values = np.array([[float(loss(a, b)) for a in xs] for b in ys])
+    values = np.array([float(loss(a, b)) for b, a in product(ys, xs)]).reshape(GRID, GRID)
 
     low, high = values.min(), values.max()
     levels = low + (high - low) * np.linspace(0.02, 0.9, LEVELS) ** 2  # closer where it is flat
@@ -121,10 +119,6 @@ def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float
         markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,
     )  # fmt: skip
     ax.plot(*path[-1], markersize=10, zorder=4, **look)
-
-
-def _end(path: Sequence[Weights]) -> str:
-    return f"ends at {_at(path[-1])}"
 
 
 def _at(point: Weights) -> str:

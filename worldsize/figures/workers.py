@@ -116,8 +116,9 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
         ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
-        repeats = {number for number, times in _counts(taken or []).items() if times > 1}
-        for worker, own in enumerate(taken or []):
+        taken = taken or []
+        repeats = {number for number, times in _counts(taken).items() if times > 1}
+        for worker, own in enumerate(taken):
             _row(ax, y, worker, own, repeats)
             y += ROW
         y += GAP - 0.95
@@ -143,13 +144,15 @@ def doubled(policies: Mapping[str, Taken]) -> str:
 
 def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
     """Say how many examples no worker takes, by policy; empty where `every` is empty."""
-    left = {name: never(taken, every) for name, taken in policies.items()}
     if not every:
         return ""
-    if not any(left.values()):
-        return "every example is taken"
-    of = count(len(every), "example")
-    return "; ".join(f"{many} of {of} never taken with {name}" for name, many in left.items() if many)
+
+    said = []
+    for name, taken in policies.items():
+        many = never(taken, every)
+        if many:
+            said.append(f"{many} of {count(len(every), 'example')} never taken with {name}")
+    return "; ".join(said) or "every example is taken"
 
 
 def never(taken: Taken, every: Collection[int]) -> int:

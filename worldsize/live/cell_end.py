@@ -69,12 +69,17 @@ class CellResults:
 
     def leave(self, output: CellOutput, run: Run, made: Callable[[bool], dict[str, str]]) -> None:
         """Replace `output` at the cell's end by `made(is_open)`, the run's result by MIME type."""
+        if not self._hears:
+            from IPython import get_ipython
+
+            register = getattr(getattr(get_ipython(), "display_pub", None), "register_hook", None)
+            if register is not None:
+                self._hears = True
+                register(self._hear)
+
         if not self._left:
             self._pictures = 0
-            if not self._hears:
-                self._listen()
             at_cell_end(self._close)
-
         self._left.append((output, run, made))
 
     def _close(self) -> None:
@@ -86,14 +91,6 @@ class CellResults:
             if alone and not is_open:
                 is_open = result.has_picture(run)
             output.close(made(is_open))
-
-    def _listen(self) -> None:
-        from IPython import get_ipython
-
-        register = getattr(getattr(get_ipython(), "display_pub", None), "register_hook", None)
-        if register is not None:
-            self._hears = True
-            register(self._hear)
 
     def _hear(self, message: Any) -> Any:
         """Count the pictures that the cell itself shows."""

@@ -43,7 +43,9 @@ def summary(run: Run) -> str:
         calls = Counter(call.rank for call in trace.collectives)
         rank, most = max(calls.items(), key=lambda item: (item[1], -item[0]))
         total = sum(call.size_bytes for call in trace.collectives if call.rank == rank)
-        of = "" if set(map(calls.get, range(run.world_size))) == {most} else f" of {run.name(rank)}"
+        of = f" of {run.name(rank)}"
+        if set(map(calls.get, range(run.world_size))) == {most}:
+            of = ""  # every rank's
         said.append(f"{units.count(most, 'collective')}{of}, {units.size(total)}")
 
     ran = f"{run.function}: {caption(run)}" if run.function else caption(run)
@@ -124,7 +126,9 @@ def picture(run: Run) -> Picture | None:
         return wait_graph.waiting(run)
     if run.state != "not yet" and report_curves.names(run.reports):
         return report_curves.draw(run.reports, run.tasks)
-    return rank_timeline.timeline(run) if has_picture(run) else None
+    if has_picture(run):
+        return rank_timeline.timeline(run)
+    return None
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,9 @@ class RankEnd:
 
 def ends(run: Run) -> list[RankEnd]:
     """Return how each rank ended."""
-    found = [RankEnd("done" if run.state == "done" else "stopped") for _ in range(run.world_size)]
+    found = [RankEnd("stopped")] * run.world_size
+    if run.state == "done":
+        found = [RankEnd("done")] * run.world_size
     if run.outcome is None:
         return found
 
@@ -179,14 +185,15 @@ def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
     how = ends(run)
     order = sorted(run_state.rows, key=lambda row: (how[row.rank].state != "failed", row.rank))
 
-    columns = {
-        "host": [row.host for row in order],
-        "last report": [row.told() for row in order],
-        "sent": [_size(row.sent_bytes) for row in order],
-        "received": [_size(row.received_bytes) for row in order],
-        "lines": [f"{row.lines:,}" for row in order],
-    }
-    heads, used = ["task" if run.tasks else "rank", "end"], []
+    columns: dict[str, list[str]] = {"host": [], "last report": [], "sent": [], "received": [], "lines": []}
+    for row in order:
+        texts = row.host, row.told(), _size(row.sent_bytes), _size(row.received_bytes), f"{row.lines:,}"
+        for column, text in zip(columns.values(), texts, strict=True):
+            column.append(text)
+
+    heads, used = ["rank", "end"], []
+    if run.tasks:
+        heads[0] = "task"
     for head, column in columns.items():
         if not set(column) <= {"", "0", _size(0)}:
             heads.append(head)

@@ -112,13 +112,17 @@ class RunState:
         row = self.rows[progress.rank]
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
-        self.stands(row.rank, progress.state, _doing(progress), _in_short(progress))
+        self.stands(row.rank, progress.state, *_doing(progress))
         row.meets = progress.collective  # after `stands`, which clears it
 
     def absent(self) -> str:
         """Return a sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
-        there = [row.rank for row in self.rows if row.meets == MEETING]
-        missing = [row.rank for row in self.rows if row.rank not in there]
+        there, missing = [], []
+        for row in self.rows:
+            if row.meets == MEETING:
+                there.append(row.rank)
+            else:
+                missing.append(row.rank)
         if not there or not missing:
             return ""
 
@@ -154,25 +158,17 @@ class RunState:
         return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen, "absent": self.absent()}
 
 
-def _doing(progress: Progress) -> str:
-    """Return the rank's activity in words."""
-    if progress.wait is not None:
-        return f"waits {failures.where_it_waits(progress.wait)}"
-    if progress.collective:
-        return f"waits in {progress.collective}"
-    if progress.state == "failed" and progress.failure is not None:
-        return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}"
-    return progress.state
-
-
-def _in_short(progress: Progress) -> str:
-    """Return a wait for a chip: "recv ← 3", "send → any", "barrier"; "" if the rank does not wait."""
+def _doing(progress: Progress) -> tuple[str, str]:
+    """Return the rank's activity in words, and its wait for a chip: "recv ← 3", "send → any", "barrier", or ""."""
     wait = progress.wait
-    if wait is None:
-        return progress.collective
-
-    arrow = "→" if wait.op == "send" else "←"
-    return f"{wait.op} {arrow} {'any' if wait.peer is None else wait.peer}"
+    if wait is not None:
+        arrow = "→" if wait.op == "send" else "←"
+        return f"waits {failures.where_it_waits(wait)}", f"{wait.op} {arrow} {'any' if wait.peer is None else wait.peer}"
+    if progress.collective:
+        return f"waits in {progress.collective}", progress.collective
+    if progress.state == "failed" and progress.failure is not None:
+        return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}", ""
+    return progress.state, ""
 
 
 def plain(line: str) -> str:
@@ -189,7 +185,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
     if row.sent_bytes + row.received_bytes:
         traffic = f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
 
-    return {
+    facts = {
         "rank": row.rank,
         "name": row.name,
         "host": row.host,
@@ -203,5 +199,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
         "traffic": traffic,
         "x": row.axis.name,
         "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
-        **({"tail": tail} if whole else {"add": tail[len(tail) - row.new_lines :]}),
     }
+    if whole:
+        return {**facts, "tail": tail}
+    return {**facts, "add": tail[len(tail) - row.new_lines :]}

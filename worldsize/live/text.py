@@ -22,13 +22,6 @@ LONG_WARMING_S = 2.0  # a shorter wait for the helper is not mentioned
 STARTING_HELPER = "starting the helper that starts ranks. It takes some seconds; later launches find it ready"
 
 
-def helper_words(waited_s: float, ready: bool) -> str:
-    """Return the final text of the line about the helper."""
-    if not ready:
-        return f"the helper that starts ranks was not ready after {waited_s:.1f} s"
-    return f"the helper that starts ranks is ready, for later launches too: {waited_s:.1f} s"
-
-
 def lines_of(text: str) -> list[str]:
     """Return the lines of text that a rank printed.
 

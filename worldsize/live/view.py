@@ -21,7 +21,7 @@ from worldsize.live import result
 from worldsize.live.cell_end import CellOutput, PlaceholderOutput, at_cell_end
 from worldsize.live.run_buttons import MOST_KEPT, RunButtons
 from worldsize.live.run_state import RunState
-from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
+from worldsize.live.text import STARTING_HELPER, TextLines, last_words, lines_of, say
 
 # A shorter run needs no feedback but its result (the limit is a second: J. Nielsen, Usability Engineering, 1993), and a
 # view that flashes by is worse than none. Lab 00's launches end before, even the failing ones.
@@ -49,11 +49,15 @@ class LiveView(TextLines):
         self._offered: deque[Run] = deque(maxlen=MOST_KEPT)  # the cell's runs, the latest last
 
     def warming(self, waited_s: float) -> None:
-        if waited_s < WARMING_S or (self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S):
+        if waited_s < WARMING_S:
+            return
+        if self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S:
             return
 
         self._helper_told_s = waited_s
-        line = f"{STARTING_HELPER} ({waited_s:.0f} s)" if waited_s >= 1 else STARTING_HELPER
+        line = STARTING_HELPER
+        if waited_s >= 1:
+            line = f"{line} ({waited_s:.0f} s)"
         if self._helper is None:
             self._helper = PlaceholderOutput(line)
         else:
@@ -61,8 +65,13 @@ class LiveView(TextLines):
 
     def warmed(self, waited_s: float, ready: bool) -> None:
         helper, self._helper = self._helper, None
-        if helper is not None:
-            helper.close({"text/plain": helper_words(waited_s, ready)})
+        if helper is None:
+            return
+
+        said = f"the helper that starts ranks was not ready after {waited_s:.1f} s"
+        if ready:
+            said = f"the helper that starts ranks is ready, for later launches too: {waited_s:.1f} s"
+        helper.close({"text/plain": said})
 
     def started(self, run: Run) -> None:
         self._break_off()
@@ -91,7 +100,9 @@ class LiveView(TextLines):
     def ticked(self, run: Run) -> None:
         self._begin(run)
         self._heard()
-        if not run.setup or self._broken or time.monotonic() - self._began_s < OPEN_AFTER_S:
+        if not run.setup or self._broken:
+            return
+        if time.monotonic() - self._began_s < OPEN_AFTER_S:
             return
 
         with self._no_harm():

@@ -29,7 +29,7 @@ class Bandwidth:
 def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
     """Draw the bandwidths, the widest at the top. Raises ValueError, with its name, for a row not above 0 or not finite."""
     for row in rows:
-        if not (row.bytes_per_s > 0 and math.isfinite(row.bytes_per_s)):
+        if not 0 < row.bytes_per_s < math.inf:
             raise ValueError(f"bandwidth_ladder: {row.name}: expected bytes a second above 0, got {row.bytes_per_s}")
     if not rows:
         return base.notice("nothing was measured")
@@ -54,9 +54,19 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.set_yticks(range(len(order)), [row.name for row in order])
     ax.set_xlabel("bytes a second, logarithmic", fontsize=tokens.LABEL_PT)
-    _legend(picture, order)
 
-    finding = _finding(order)
+    entries = []
+    published = {bool(row.source) for row in order}
+    for kind, label, fill in ((False, "measured here", tokens.AMOUNT), (True, "published", tokens.PAPER)):
+        if kind in published:  # only marks that are drawn need an explanation
+            look = {"marker": "o", "linestyle": "none", "color": base.INK, "markerfacecolor": fill.light, "markersize": 7}
+            entries.append(Line2D([], [], label=label, **look))
+    ax.legend(handles=entries, loc="lower right", fontsize=tokens.SMALL_PT, frameon=False)
+
+    first, last = order[0], order[-1]
+    finding = f"{first.name}: {_speed(fastest)}"
+    if fastest != slowest:
+        finding = f"{first.name}: {units.times(fastest / slowest)} times the bandwidth of {last.name}"
     picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
     told = [f"{row.name}: {_speed(row.bytes_per_s)}, {row.source or 'measured here'}" for row in order]
     picture.alt = base.sentences(finding, *told)
@@ -65,22 +75,3 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
 
 def _speed(bytes_per_s: float) -> str:
     return f"{units.size(bytes_per_s)}/s"
-
-
-def _finding(order: Sequence[Bandwidth]) -> str:
-    first, last = order[0], order[-1]
-    if len(order) == 1 or first.bytes_per_s == last.bytes_per_s:
-        return f"{first.name}: {_speed(first.bytes_per_s)}"
-    times = units.times(first.bytes_per_s / last.bytes_per_s)
-    return f"{first.name}: {times} times the bandwidth of {last.name}"
-
-
-def _legend(picture: Picture, rows: Sequence[Bandwidth]) -> None:
-    """Explain only the marks that are drawn."""
-    published = {bool(row.source) for row in rows}
-    entries = []
-    for kind, label, fill in ((False, "measured here", tokens.AMOUNT), (True, "published", tokens.PAPER)):
-        if kind in published:
-            look = {"marker": "o", "linestyle": "none", "color": base.INK, "markerfacecolor": fill.light, "markersize": 7}
-            entries.append(Line2D([], [], label=label, **look))
-    picture.axes[0].legend(handles=entries, loc="lower right", fontsize=tokens.SMALL_PT, frameon=False)

@@ -25,6 +25,7 @@ CELL_IN = 0.16
 KEY = "a row: a rank; a column: a chunk; the darker, the more ranks' numbers are in it; dot: the whole sum"
 
 
+@base.plain_style
 def collective_strip(run: Any) -> Picture:
     """Draw every step of a run whose ranks returned the notes of a `Watched` fabric, as for `steps(…, contents=…)`."""
     if waits_for(run):
@@ -32,15 +33,12 @@ def collective_strip(run: Any) -> Picture:
 
     notes = run.results
     found = steps_of(run.trace, notes)
-    held = [held_first(notes), *(step.held for step in found)]
+    held = [held_first(notes)]  # [step][rank]: the sums of a rank's chunks
+    for step in found:
+        held.append(step.held)
     if not all(held):
         return base.notice("the ranks noted nothing: wrap the fabric in Watched(fabric, x) and return its notes")
-    return _strip(held)
 
-
-@base.plain_style
-def _strip(held: Sequence[Sequence[Held]]) -> Picture:
-    """Draw the strip; `held[step][rank]` are the sums of a rank's chunks."""
     n = len(held[0])
     rows = -(-len(held) // MOST_A_ROW)  # rounded up
     across = min(len(held), MOST_A_ROW)
@@ -54,7 +52,10 @@ def _strip(held: Sequence[Sequence[Held]]) -> Picture:
             ax.set_title(_named(number), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, pad=3)
 
     whole = list(map(whole_sums, held))
-    finding = _finding(whole, n * len(held[0][0]))
+    steps, cells = units.count(len(found), "step"), n * len(held[0][0])
+    finding = f"After {steps} {whole[-1]} of {cells} cells hold a whole sum"
+    if whole[-1] == cells:
+        finding = f"After {steps} every rank holds the whole sum of every chunk"
     heading.head(picture, "", finding, KEY)
     told = ", ".join(f"{count} {_named(number)}" for number, count in enumerate(whole))
     picture.alt = base.sentences(finding, f"Whole sums: {told}", "Darker cells hold the numbers of more ranks")
@@ -63,13 +64,6 @@ def _strip(held: Sequence[Sequence[Held]]) -> Picture:
 
 def _named(number: int) -> str:
     return f"after step {number}" if number else "at the start"
-
-
-def _finding(whole: Sequence[int], cells: int) -> str:
-    steps = units.count(len(whole) - 1, "step")
-    if whole[-1] == cells:
-        return f"After {steps} every rank holds the whole sum of every chunk"
-    return f"After {steps} {whole[-1]} of {cells} cells hold a whole sum"
 
 
 def _panel(ax: Axes, held: Sequence[Held], n: int) -> None:

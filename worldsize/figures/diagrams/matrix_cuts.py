@@ -55,7 +55,10 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     ax.set_aspect("equal")
     ax.set_axis_off()
 
-    finding = _finding(batch, outputs, n)
+    finding = "One rank holds both matrices, and nothing is sent"
+    if n > 1:
+        sent = units.size(sharding.bytes_sent_tensor_parallel(n, batch * outputs * FLOAT_BYTES))
+        finding = f"One all-reduce of Z in the forward pass: each rank sends {sent}"
     held, whole = hidden // n * (inputs + outputs), hidden * (inputs + outputs)
     small = f"{units.count(n, 'rank')}; each holds {held:,} of {whole:,} weights"
     base.headline(ax, finding, small)
@@ -63,13 +66,6 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
         finding, small, f"A ({inputs} × {hidden}) is cut by columns", f"B ({hidden} × {outputs}) is cut by rows"
     )
     return picture
-
-
-def _finding(batch: int, outputs: int, n: int) -> str:
-    if n == 1:
-        return "One rank holds both matrices, and nothing is sent"
-    sent = sharding.bytes_sent_tensor_parallel(n, batch * outputs * FLOAT_BYTES)
-    return f"One all-reduce of Z in the forward pass: each rank sends {units.size(sent)}"
 
 
 def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float, n: int, cut: str) -> float:

@@ -63,22 +63,17 @@ def _panel(ax: Axes, nodes: int, per_node: int, in_nodes: bool) -> None:
             ax.text(node, place, str(rank), ha="center", va="center", fontsize=tokens.SMALL_PT, color=base.INK, zorder=3)
         ax.text(node, -0.6, f"node {node}", ha="center", va="bottom", fontsize=tokens.TINY_PT, color=base.QUIET_INK)
 
-    for node, place in product(range(nodes), range(per_node)):
-        following = (node, (place + 1) % per_node) if in_nodes else ((node + 1) % nodes, place)
-        _arrow(ax, (node, place), following)
+    for begin in product(range(nodes), range(per_node)):
+        node, place = begin
+        end = (node, (place + 1) % per_node) if in_nodes else ((node + 1) % nodes, place)
+        bow = BOW if begin > end else 0.0  # the arrow that closes the ring goes back in a bow
+        ax.add_patch(
+            FancyArrowPatch(
+                begin, end, arrowstyle="-|>", mutation_scale=9, shrinkA=9, shrinkB=9, zorder=2, color=base.INK,
+                linewidth=tokens.THIN_PT, connectionstyle=f"arc3,rad={bow}",
+            )
+        )  # fmt: skip
 
     ax.set_xlim(-0.6, nodes - 0.4)
     ax.set_ylim(per_node - 0.3, -0.95)
     ax.set_axis_off()
-
-
-def _arrow(ax: Axes, begin: tuple[float, float], end: tuple[float, float]) -> None:
-    """Draw an arrow from one rank to the next; the arrow that closes the ring goes back in a bow."""
-    backwards = begin > end
-    bow = BOW if backwards else 0.0
-    ax.add_patch(
-        FancyArrowPatch(
-            begin, end, arrowstyle="-|>", mutation_scale=9, shrinkA=9, shrinkB=9, zorder=2, color=base.INK,
-            linewidth=tokens.THIN_PT, connectionstyle=f"arc3,rad={bow}",
-        )
-    )  # fmt: skip

@@ -44,7 +44,11 @@ def zero_stages(
         ax.set_title(f"stage {stage}", fontsize=tokens.LABEL_PT, loc="left")
         ax.set_xlabel(f"{units.size(sum(kept.values()))} a rank", fontsize=tokens.LABEL_PT, color=base.INK)
 
-    finding = _finding(stages, n)
+    first, last = sum(stages[0].values()), sum(stages[3].values())
+    kept = f"{units.size(first)} a rank with whole copies"
+    finding = f"On one rank there is nothing to cut: {kept}"
+    if n > 1:
+        finding = f"{units.count(n, 'rank')}: {kept}, {units.size(last)} with everything cut"
     picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
     entries = [Patch(edgecolor=base.INK, linewidth=tokens.HAIR_PT, label=part, **LOOKS[part]) for part in PARTS]
     picture.legend(
@@ -58,20 +62,12 @@ def zero_stages(
     return picture
 
 
-def _finding(stages: dict[int, dict[str, float]], n: int) -> str:
-    first, last = (sum(stages[stage].values()) for stage in (0, 3))
-    kept = f"{units.size(first)} a rank with whole copies"
-    if n == 1:
-        return f"On one rank there is nothing to cut: {kept}"
-    return f"{units.count(n, 'rank')}: {kept}, {units.size(last)} with everything cut"
-
-
 def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) -> None:
     total = sum(whole.values()) or 1
     columns = min(n, MOST_COLUMNS)
     for column in range(columns):
         rank = column
-        if columns < n and column == columns - 1:
+        if column == columns - 1 < n - 1:
             rank = n - 1  # the column before this one, "…", stands for the ranks between
 
         bottom = 0.0

@@ -55,7 +55,8 @@ def crossover(
     (low,) = ranges[0].names
     high, above, below = (other, its, mine) if low == one else (one, mine, its)
     last, where = shared[-1], "everywhere"
-    if len(lower) == len([place for place in shared if place >= ranges[0].first]) < len(shared):
+    tail = shared[shared.index(ranges[0].first) :]
+    if len(lower) == len(tail) < len(shared):
         where = f"from {x(ranges[0].first)} on"  # all ties are at the beginning
     elif len(lower) < len(shared):
         where = "where they do not tie"
@@ -78,13 +79,15 @@ def lowest(
     `words` as in `crossover`.
     """
     known = {name: points(curve) for name, curve in curves.items()}
-    shared = sorted(set.intersection(*(set(curve) for curve in known.values())))
+    shared = sorted(set.intersection(*map(set, known.values())))
     if not shared:
         return ""
 
     here = []
     for place in shared:
-        measured = {name: repeats.get(name, {}).get(place) or [curve[place]] for name, curve in known.items()}
+        measured = {}
+        for name, curve in known.items():
+            measured[name] = repeats.get(name, {}).get(place) or [curve[place]]
         here.append((place, tuple(ahead(measured, largest=False))))
 
     ranges = _ranges(here)
@@ -102,8 +105,8 @@ def lowest(
 def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
     found = []
     for names, places in groupby(lower, key=itemgetter(1)):
-        held = [place for place, _ in places]
-        found.append(Range(names, held[0], held[-1]))
+        held = list(places)
+        found.append(Range(names, first=held[0][0], last=held[-1][0]))
     return found
 
 

@@ -17,15 +17,17 @@ from worldsize.figures.frame.findings import Text
 
 def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = False, text: Text = units.number) -> str:
     """Compare several measurements at one place; `runs[name]` are repetitions, `paired` as in `findings.level`."""
-    middles = {name: median(values) for name, values in runs.items()}
-    low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
-    told = {name: reach(values, text) for name, values in runs.items()}
+    middles, told = {}, {}
+    for name, values in runs.items():
+        middles[name], told[name] = median(values), reach(values, text)
+
+    low, high = findings.ahead(runs, False, paired), findings.ahead(runs, True, paired)
     if len(runs) == 1:
         return findings.line(f"{place} {low[0]} is at {told[low[0]]}")
     if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
         return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {text(middles[low[0]])}")
     if set(low) & set(high):  # neighbours tie, and the ends do not
-        first, last = (pick(middles, key=middles.__getitem__) for pick in (min, max))
+        first, last = min(middles, key=middles.get), max(middles, key=middles.get)
         there = f"from {text(middles[first])} ({first}) to {text(middles[last])} ({last})"
         return findings.line(f"{place} neighbours tie within their spread, {there}")
 
@@ -56,17 +58,17 @@ def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units
 
 def less_time(one: str, other: str, timings: Mapping[str, Any]) -> str:
     """Say how much less time `one` takes than `other`, measured and predicted; `timings[name]` as in a race."""
-    pair = timings[one], timings[other]
-    if None in [row.measured_s for row in pair]:
+    mine, its = timings[one], timings[other]
+    if None in (mine.measured_s, its.measured_s):
         return ""
 
-    less_s = pair[1].measured_s - pair[0].measured_s
+    less_s = its.measured_s - mine.measured_s
     said = f"{one} takes {_less(less_s)} than {other}"
-    if abs(less_s) <= max(findings.spread(row.repeats_s) for row in pair):
+    if abs(less_s) <= max(findings.spread(mine.repeats_s), findings.spread(its.repeats_s)):
         said = f"{one} and {other} take about as long"
-    if None in [row.predicted_s for row in pair]:
+    if None in (mine.predicted_s, its.predicted_s):
         return said
-    return f"{said}; predicted: {_less(pair[1].predicted_s - pair[0].predicted_s)}"
+    return f"{said}; predicted: {_less(its.predicted_s - mine.predicted_s)}"
 
 
 def _less(seconds: float) -> str:

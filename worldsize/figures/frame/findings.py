@@ -1,15 +1,25 @@
-"""Findings: the numbers of a picture in words, such as who wins and by how much, what ties, and how a curve runs.
+"""Findings: what the numbers of a picture say, as the line above it, such as "Ring is 3.1 times as fast as star".
 
-Each function takes plain numbers and returns a clause, empty where the numbers say nothing; `line` joins clauses. None and
-non-finite numbers count as not measured. Two numbers tie within a twentieth, or within the spread of their repetitions: a
-second run may reverse a smaller difference.
+A finding is made in three steps, which are the parts of this file:
+
+1. Numbers. A figure gives plain data: {name: number}, {name: repetitions}, or a curve's points. `known` and `points` drop
+   what was not measured: None, NaN and infinity.
+2. Judgements, still without words. `tie`, `leaders` and `level` say who is ahead and what is too near to tell. Two numbers
+   tie within a twentieth, or within the spread of their repetitions: a second run may reverse a smaller difference.
+3. Clauses. `fastest`, `ranked`, `course` and others return a judgement in words, empty where the numbers say nothing. A
+   figure joins its clauses with `line`.
+
+To add a finding, write a function of the third kind: it takes plain numbers, asks the judgements, and has a sentence for
+every outcome, such as nothing measured, one number alone, a tie of all or of some, and a winner. Add a row for each outcome
+to `tests/figures/test_findings.py`. `crossings`, `curve_answers`, `curve_ends` and `predictions` have such functions for
+curves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
+from operator import gt, lt
 from statistics import median
 from types import MappingProxyType
 
@@ -26,13 +36,7 @@ Values = Mapping[str, float | None]
 Text = Callable[[float], str]
 
 
-def line(*clauses: str) -> str:
-    """Join clauses to a finding and capitalize its first word, unless that is a name of code."""
-    said = "; ".join(filter(None, clauses))
-    first = said.split(" ", 1)[0].rstrip(":")
-    if first.isalpha() and first.islower():
-        return said[0].upper() + said[1:]
-    return said
+# ---- numbers ---------------------------------------------------------------------------------
 
 
 def known(values: Values) -> dict[str, float]:
@@ -45,14 +49,76 @@ def points(curve: Iterable[XY]) -> dict[float, float]:
     return dict(sorted((x, y) for x, y in curve if y is not None and math.isfinite(y)))
 
 
+def spread(repeats: Sequence[float]) -> float:
+    """Return the width of the middle half of repetitions, in their unit; 0 below three."""
+    ordered = sorted(filter(math.isfinite, repeats))
+    if len(ordered) < 3:
+        return 0.0
+    return ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4]
+
+
+# ---- judgements ------------------------------------------------------------------------------
+
+
 def tie(one: float, other: float, spread: float = 0.0) -> bool:
     """Tell whether two numbers are too near to each other for a winner; `spread` is in their unit."""
     return abs(one - other) <= max(TIE * max(abs(one), abs(other)), spread)
 
 
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Tell whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
+    if not one or not other:
+        return False
+    return max(one) < min(other) or max(other) < min(one)
+
+
+def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
+    """Tell whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
+
+    `paired`: repetition k of both had one seed, say. From three repetitions on, a measurement then wins if it is lower in
+    each.
+    """
+    if paired and len(one) == len(other) >= 3:
+        lower, higher = sum(map(lt, one, other)), sum(map(gt, one, other))
+        return len(one) not in (lower, higher)
+    return not apart(one, other) or tie(median(one), median(other))
+
+
+def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
+    """Return the name of the largest value, or of the smallest, and all names that tie with it, in the order of `values`.
+
+    `spreads` are the spreads of repeated values; two values tie within the wider of their spreads. From the best value on,
+    names count up to the first that does not tie.
+    """
+    found = known(values)
+    if not found:
+        return []
+
+    best, *others = sorted(found, key=found.__getitem__, reverse=largest)
+    tied = {best}
+    for name in others:
+        wider = max(spreads.get(best, 0.0), spreads.get(name, 0.0))
+        if not tie(found[name], found[best], wider):
+            break
+        tied.add(name)
+    return [name for name in found if name in tied]
+
+
+def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
+    """Return the name with the largest median, or with the smallest, and all names `level` with it."""
+    if not repeats:
+        return []
+    pick = max if largest else min
+    best = pick(repeats, key=lambda name: median(repeats[name]))
+    return [name for name in repeats if level(repeats[name], repeats[best], paired)]
+
+
+# ---- words of a clause -----------------------------------------------------------------------
+
+
 def both(names: Sequence[str], whole: int = 0) -> str:
     """Join names: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
-    if len(names) > MOST_NAMED and len(names) < whole:
+    if MOST_NAMED < len(names) < whole:
         return f"{len(names)} of {whole}"
     if len(names) > MOST_NAMED:
         return f"all {len(names)} of them"
@@ -73,7 +139,9 @@ def plural(name: str) -> bool:
     first = name.split(" ", 1)[0].rstrip(",")
     if first.isdigit():
         return int(first) > 1
-    return first == "they" or (first.endswith("s") and not first.endswith(("ss", "us", "is", "'s")))
+    if first.endswith(("ss", "us", "is", "'s")):
+        return False
+    return first == "they" or first.endswith("s")
 
 
 def be(*names: str) -> str:
@@ -86,61 +154,12 @@ def pronoun(name: str) -> str:
     return "they" if plural(name) else "it"
 
 
-def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
-    """Return the name of the largest value, or of the smallest, and all names that tie with it, in the order of `values`.
-
-    `spreads` are the spreads of repeated values; two values tie within the wider of their spreads. From the best value on,
-    names count up to the first that does not tie.
-    """
-    found = known(values)
-    if not found:
-        return []
-
-    best, *others = sorted(found, key=found.__getitem__, reverse=largest)
-    own = spreads.get(best, 0.0)
-    near = takewhile(lambda name: tie(found[name], found[best], max(own, spreads.get(name, 0.0))), others)
-    ahead = {best, *near}
-    return [name for name in found if name in ahead]
-
-
-def apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Tell whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
-    if not one or not other:
-        return False
-    return max(one) < min(other) or max(other) < min(one)
-
-
-def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
-    """Tell whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
-
-    `paired`: repetition k of both had one seed, say. From three repetitions on, a measurement then wins if it is lower in
-    each.
-    """
-    if paired and len(one) == len(other) >= 3:
-        pairs = list(zip(one, other, strict=True))
-        return not all(a < b for a, b in pairs) and not all(a > b for a, b in pairs)
-    return not apart(one, other) or tie(median(one), median(other))
-
-
-def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
-    """Return the name with the largest median, or with the smallest, and all names `level` with it."""
-    if not repeats:
-        return []
-    pick = max if largest else min
-    best = pick(repeats, key=lambda name: median(repeats[name]))
-    return [name for name in repeats if name == best or level(repeats[name], repeats[best], paired)]
-
-
 def extremes(count: int) -> tuple[str, str]:
     """Return words for the least and the greatest of `count` values: "lower" and "higher" of two, else superlatives."""
     return ("lower", "higher") if count == 2 else ("lowest", "highest")
 
 
-def between(values: Mapping[str, str]) -> str:
-    """Name the values that are neither least nor greatest, each with its text; empty from `MOST_NAMED` on."""
-    if not 0 < len(values) < MOST_NAMED:
-        return ""
-    return "between them " + both([f"{name} at {value}" for name, value in values.items()])
+# ---- clauses ---------------------------------------------------------------------------------
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
@@ -152,24 +171,23 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     if not found:
         return ""
 
-    first, *others = leaders(found)
-    if len(found) == 1:
-        return f"{first} {verbs[0]} {text(found[first])}"
-    tied = [found[name] for name in (first, *others)]
-    least, most = text(min(tied)), text(max(tied))
-    if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie: {f'each {verbs[0]} {most}' if least == most else f'{least} to {most}'}"
-    if others:
-        names = both([first, *others])
-        if len(others) >= MOST_NAMED:
-            names = f"{len(others) + 1} of {len(found)}"
-        return f"{names} tie and {verbs[1]} {word}, {f'{most} each' if least == most else f'{least} to {most}'}"
+    tied = leaders(found)
+    amounts = [found[name] for name in tied]
+    least, most = text(min(amounts)), text(max(amounts))
+    first, last = tied[0], min(found, key=found.get)
+    holds, hold = verbs
 
-    last = min(found, key=found.get)
-    said = f"{first} {verbs[0]} {word}, {text(found[first])}"
+    if len(found) == 1:
+        return f"{first} {holds} {most}"
+    if len(tied) == len(found):
+        amount = f"each {holds} {most}" if least == most else f"{least} to {most}"
+        return f"{both(tied)} tie: {amount}"
+    if len(tied) > 1:
+        amount = f"{most} each" if least == most else f"{least} to {most}"
+        return f"{both(tied, len(found))} tie and {hold} {word}, {amount}"
     if found[last] > 0:
-        return f"{said}, {units.times(found[first] / found[last])} times what {last} {verbs[0]}"
-    return f"{said}; {last} {verbs[0]} {text(found[last])}"
+        return f"{first} {holds} {word}, {most}, {units.times(found[first] / found[last])} times what {last} {holds}"
+    return f"{first} {holds} {word}, {most}; {last} {holds} {text(found[last])}"
 
 
 def fastest(
@@ -183,39 +201,33 @@ def fastest(
     found = known(seconds)
     if not found:
         return ""
-    if len(found) == 1:
-        return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
-    best = min(found, key=found.get)
+    best, slowest = min(found, key=found.get), max(found, key=found.get)
     tied = []
     for name in leaders(found, largest=False, spreads=spreads_s):
-        # a name that was slower in every repetition does not tie, however wide the spread
-        slower = name != best and apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
+        slower = apart(repeats_s.get(name, ()), repeats_s.get(best, ()))  # in every repetition, however wide the spread
         if not slower or tie(found[name], found[best]):
             tied.append(name)
-    first, *others = tied
-    if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie"
 
-    slowest = max(found, key=found.get)
-    than = slowest
+    if len(found) == 1:
+        return f"{best} takes {units.seconds(found[best])}"
+    if len(tied) == len(found):
+        return f"{both(tied)} tie"
+
+    than = slowest if len(found) == 2 else f"the slowest, {slowest}"
+    if found[best] <= 0:
+        lead = f"many times as fast as {than}"
+    elif found[slowest] / found[best] < AGREE:  # "1.1 times" says less than "8 %"
+        lead = f"{round(100 * (found[slowest] / found[best] - 1))} % faster than {than}"
+    else:
+        lead = f"{units.times(found[slowest] / found[best])} times as fast as {than}"
+
+    if len(tied) > 1:
+        return f"{both(tied)} tie, up to {lead}"
+    first = tied[0]
     if len(found) > 2:
-        than = f"the slowest, {slowest}"
-    ahead_of = _faster(found[slowest], min(found.values()), than)
-    if others:
-        return f"{both([first, *others])} tie, up to {ahead_of}"
-    if len(found) > 2:
-        return f"{first} {be(first)} fastest, {ahead_of}"
-    return f"{first} {be(first)} {ahead_of}"
-
-
-def _faster(slow_s: float, fast_s: float, than: str) -> str:
-    """Say how much faster the faster one is, in per cent below a factor of `AGREE`: "1.1 times" says less than "8 %"."""
-    if fast_s <= 0:
-        return f"many times as fast as {than}"
-    if slow_s / fast_s < AGREE:
-        return f"{round(100 * (slow_s / fast_s - 1))} % faster than {than}"
-    return f"{units.times(slow_s / fast_s)} times as fast as {than}"
+        return f"{first} {be(first)} fastest, {lead}"
+    return f"{first} {be(first)} {lead}"
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
@@ -225,33 +237,35 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
         return ""
 
     first, last = min(found), max(found)
-    if len(found) == 1:
-        return f"{name}: {y(found[first])} at {x(first)}"
-
     top, foot = max(found, key=found.get), min(found, key=found.get)
+    begin, end = found[first], found[last]
     rises, falls, stays = ("rise", "fall", "stay") if plural(name) else ("rises", "falls", "stays")
-    turn, ways = top, (rises, falls)  # the negated values below look for a turn at the foot
-    if not _between(found[top], found[first], found[last]):
-        turn, ways = foot, (falls, rises)
-        if not _between(-found[foot], -found[first], -found[last]):
-            way = stays if tie(found[first], found[last]) else falls if found[last] < found[first] else rises
-            return f"{name} {way} {_ends(found[first], found[last], x(first), x(last), y)}"
 
-    begin = f"{name} {ways[0]} from {y(found[first])} at {x(first)} to {y(found[turn])} at {x(turn)}"
-    return f"{begin}, then {ways[1]} to {y(found[last])} at {x(last)}"
+    if len(found) == 1:
+        return f"{name}: {y(begin)} at {x(first)}"
+
+    turn = None  # a place clearly above both ends, or else one clearly below both
+    if not tie(found[top], max(begin, end)):
+        turn, there, back = top, rises, falls
+    elif not tie(found[foot], min(begin, end)):
+        turn, there, back = foot, falls, rises
+    if turn is not None:
+        way = f"{there} from {y(begin)} at {x(first)} to {y(found[turn])} at {x(turn)}"
+        return f"{name} {way}, then {back} to {y(end)} at {x(last)}"
+
+    if begin == end:
+        return f"{name} {stays} at {y(end)} from {x(first)} to {x(last)}"
+    if tie(begin, end):
+        return f"{name} {stays} at about {y(end)} from {x(first)} to {x(last)}"
+    way = falls if end < begin else rises
+    return f"{name} {way} from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
 
 
-def _between(turn: float, first: float, last: float) -> bool:
-    """Tell whether a turn is clearly above both ends."""
-    return turn > max(first, last) and not tie(turn, max(first, last))
-
-
-def _ends(first: float, last: float, at_first: str, at_last: str, text: Text) -> str:
-    if first == last:
-        return f"at {text(last)} from {at_first} to {at_last}"
-    if tie(first, last):
-        return f"at about {text(last)} from {at_first} to {at_last}"
-    return f"from {text(first)} at {at_first} to {text(last)} at {at_last}"
+def between(values: Mapping[str, str]) -> str:
+    """Name the values that are neither least nor greatest, each with its text; empty from `MOST_NAMED` on."""
+    if not 0 < len(values) < MOST_NAMED:
+        return ""
+    return "between them " + both([f"{name} at {value}" for name, value in values.items()])
 
 
 def straggler(worked_s: Values) -> str:
@@ -260,18 +274,18 @@ def straggler(worked_s: Values) -> str:
     if len(busy) < 3:
         return ""
 
-    slowest = max(busy, key=busy.get)
-    others = [took_s for name, took_s in busy.items() if name != slowest]
-    if busy[slowest] < FAR * max(others):
+    *others_s, longest_s = sorted(busy.values())
+    if longest_s < FAR * max(others_s):
         return ""
-    return f"{slowest} computes {units.times(busy[slowest] / median(others))} times as long as the others"
+    slowest = max(busy, key=busy.get)
+    return f"{slowest} computes {units.times(longest_s / median(others_s))} times as long as the others"
 
 
 def wide(repeats: Mapping[str, Sequence[float]]) -> str:
     """Warn where repetitions of a measurement are at least a factor of 2 apart, so that their middle says little."""
     ratios = {}
     for name, values in repeats.items():
-        finite = sorted(value for value in values if math.isfinite(value) and value > 0)
+        finite = sorted(value for value in values if 0 < value < math.inf)
         if len(finite) > 2 and finite[-1] >= 2 * finite[0]:
             ratios[name] = finite[-1] / finite[0]
 
@@ -282,9 +296,13 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
     return f"repetitions of {worst} are up to {units.times(far[worst])} times apart: {BUSY}"
 
 
-def spread(repeats: Sequence[float]) -> float:
-    """Return the width of the middle half of repetitions, in their unit; 0 below three."""
-    ordered = sorted(filter(math.isfinite, repeats))
-    if len(ordered) < 3:
-        return 0.0
-    return ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4]
+# ---- the finding -----------------------------------------------------------------------------
+
+
+def line(*clauses: str) -> str:
+    """Join clauses to a finding and capitalize its first word, unless that is a name of code."""
+    said = "; ".join(filter(None, clauses))
+    first = said.split(" ", 1)[0].rstrip(":")
+    if first.isalpha() and first.islower():
+        return said[0].upper() + said[1:]
+    return said

@@ -13,19 +13,21 @@ def message_pattern(trace: Any) -> str:
     """Return the pattern of a trace's messages in words; the trace has at least one."""
     n = trace.world_size
     pairs = set(map(attrgetter("src", "dst"), trace.transfers))
+    if n < 3:  # too few ranks for a shape
+        return _shares(trace, pairs)
 
     for step, neighbour in ((1, "next one (rank + 1)"), (-1, "previous one (rank − 1)")):
-        if n > 2 and all(dst == (src + step) % n for src, dst in pairs):
+        if all(dst == (src + step) % n for src, dst in pairs):
             return f"every message goes from a rank to the {neighbour}, round a ring"
 
     neighbours = set()
     for rank in range(n - 1):
         neighbours |= {(rank, rank + 1), (rank + 1, rank)}
-    if n > 2 and pairs == neighbours:
+    if pairs == neighbours:
         return f"every message goes from a rank to a neighbour, from rank 0 to rank {n - 1} and back"
 
     hubs = set.intersection(*map(set, pairs))
-    if n > 2 and len(pairs) > 1 and len(hubs) == 1:
+    if len(pairs) > 1 and len(hubs) == 1:
         return f"every message goes to or comes from rank {hubs.pop()}"
 
     return _tree(trace, pairs) or _shares(trace, pairs)
@@ -35,7 +37,7 @@ def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
     """Describe a tree: every rank but one receives a single message, or sends one. Empty otherwise."""
     everybody = set(range(trace.world_size))
     count = len(trace.transfers)
-    if len(everybody) < 3 or count != len(everybody) - 1:
+    if count != len(everybody) - 1:
         return ""
 
     senders, receivers = map(set, zip(*pairs, strict=True))

@@ -23,10 +23,12 @@ def off_prediction(
         return ""
     if abs(ratio - 1) <= TIE:
         return f"{name} {be(name)} within 5 % of the {what}"
-    kept = _kept_up_to(_ratios(points(measured), points(predicted)))
-    if kept is None:
-        return f"{name} {be(name)} {_off(ratio, f'the {what}', x(worst))}"
-    return f"{name} {be(name)} within 5 % of the {what} up to {x(kept)}, then {_off(ratio, 'it', x(worst))}"
+
+    ratios = _ratios(points(measured), points(predicted))
+    near = [place for place, times in ratios.items() if abs(times - 1) <= TIE]
+    if 1 < len(near) < len(ratios) and near == list(ratios)[: len(near)]:  # only the first points keep to it
+        return f"{name} {be(name)} within 5 % of the {what} up to {x(near[-1])}, then {_off(ratio, 'it', x(worst))}"
+    return f"{name} {be(name)} {_off(ratio, f'the {what}', x(worst))}"
 
 
 def _off(ratio: float, what: str, where: str) -> str:
@@ -39,14 +41,6 @@ def _off(ratio: float, what: str, where: str) -> str:
     return f"up to {round(100 * abs(off))} % {way} {what}, at {where}"
 
 
-def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
-    """Return the last of two or more first points that keep to their prediction, if no later point does; else None."""
-    near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
-    if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
-        return near[-1]
-    return None
-
-
 def off_predictions(
     curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number, what: str = "prediction"
 ) -> str:
@@ -57,9 +51,11 @@ def off_predictions(
     near, far = [], []
     for name, (measured, predicted) in curves.items():
         worst, ratio = _worst(measured, predicted)
-        if worst is not None and abs(ratio - 1) <= TIE:
+        if worst is None:
+            continue
+        if abs(ratio - 1) <= TIE:
             near.append(name)
-        elif worst is not None:
+        else:
             far.append(off_prediction(name, measured, predicted, x, what))
 
     if len(near) > 1 and not far:
@@ -82,11 +78,11 @@ def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | Non
 
 
 def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -> dict[float, float]:
-    """Return each point as a multiple of its prediction, where both are above zero."""
+    """Return each point as a multiple of its prediction, where both are above zero, in the order of `measured`."""
     ratios = {}
     for place, y in measured.items():
         foretold = predicted.get(place, 0.0)
-        if y > 0 and foretold > 0:
+        if min(y, foretold) > 0:
             ratios[place] = y / foretold
     return ratios
 
@@ -102,34 +98,22 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
     if len(found) < 4:
         return {}
 
+    times: dict[float, float] = {}  # what the others say
     ratios = _ratios(found, points(predicted))
     if len(ratios) >= 4:
-        return _far(_against_others(ratios))
-
-    odd: dict[float, float] = {}
-    places = list(found)
-    for k in range(2, len(places) - 2):
-        rest = [found[p] for p in places if p != places[k]]
-        before, after = found[places[k - 1]], found[places[k + 1]]
-        middle = (before + after) / 2
-        outside = not min(before, after) <= found[places[k]] <= max(before, after)
-        if middle > 0 and outside and rest in (sorted(rest), sorted(rest, reverse=True)):
-            odd[places[k]] = found[places[k]] / middle
-    return _far(odd)
-
-
-def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
-    """Return each point's ratio as a multiple of the others' median ratio, where the others agree."""
-    found = {}
-    for place, ratio in ratios.items():
-        others = [other for where, other in ratios.items() if where != place]
-        if max(others) <= AGREE * min(others):  # a curve that nears its prediction bit by bit has no outlier
-            found[place] = ratio / median(others)
-    return found
-
-
-def _far(times: Mapping[float, float]) -> dict[float, float]:
-    return {place: ratio for place, ratio in times.items() if ratio >= FAR or ratio <= 1 / FAR}
+        for place, ratio in ratios.items():
+            others = [other for where, other in ratios.items() if where != place]
+            if max(others) <= AGREE * min(others):  # a curve that nears its prediction bit by bit has no outlier
+                times[place] = ratio / median(others)
+    else:
+        places, ys = list(found), list(found.values())
+        for k in range(2, len(ys) - 2):
+            rest = ys[:k] + ys[k + 1 :]
+            middle = (ys[k - 1] + ys[k + 1]) / 2
+            outside = not min(ys[k - 1], ys[k + 1]) <= ys[k] <= max(ys[k - 1], ys[k + 1])
+            if middle > 0 and outside and rest in (sorted(rest), sorted(rest, reverse=True)):
+                times[places[k]] = ys[k] / middle
+    return {place: ratio for place, ratio in times.items() if not 1 / FAR < ratio < FAR}
 
 
 def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text = units.number) -> str:

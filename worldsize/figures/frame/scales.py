@@ -37,13 +37,10 @@ def log_ticks(low: float, high: float) -> list[float]:
         found = [place for place in places if low <= place <= high]
         if len(found) >= 3:
             break
-    return _apart(found, LEAST_APART * math.log10(high / low))
 
-
-def _apart(places: list[float], least: float) -> list[float]:
-    """Return the places that are at least `least` powers of ten above the place kept before."""
     kept: list[float] = []
-    for place in places:
+    least = LEAST_APART * math.log10(high / low)
+    for place in found:
         if not kept or math.log10(place / kept[-1]) >= least:
             kept.append(place)
     return kept

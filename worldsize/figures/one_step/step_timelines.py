@@ -40,29 +40,19 @@ class StepTimeline:
 
     @property
     def backward_s(self) -> float:
-        return _over(self.work)
+        return max(end for _, end in self.work)
 
     @property
     def end_s(self) -> float:
-        return _over((*self.work, *self.messages))
+        return max(end for _, end in (*self.work, *self.messages))
 
-    @property
-    def inside(self) -> float:
-        """Return the part of the time on the network that lies before the end of backward."""
-        return self._part_within([(-math.inf, self.backward_s)])
-
-    @property
-    def under(self) -> float:
-        """Return the part of the time on the network during which the rank works."""
-        return self._part_within(self.work)
-
-    def _part_within(self, intervals: Sequence[Interval]) -> float:
+    def hidden(self, whole_step: bool) -> float:
+        """Return the part of the time on the network before the end of backward or, of a `whole_step`, under work."""
         sent_s = covered_s(self.messages)
-        return together_s(self.messages, intervals) / sent_s if sent_s else 0.0
-
-
-def _over(intervals: Sequence[Interval]) -> float:
-    return max(end for _, end in intervals)
+        if not sent_s:
+            return 0.0
+        hides = self.work if whole_step else [(-math.inf, self.backward_s)]
+        return together_s(self.messages, hides) / sent_s
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
@@ -88,6 +78,7 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
 
 
+@base.plain_style
 def overlaps(
     runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0, *, whole_step: bool = False
 ) -> Picture:
@@ -105,18 +96,13 @@ def overlaps(
     for name, of in runs.items():
         if not waits_for(of):
             rows[name] = middle_step(getattr(of, "trace", of), rank, works_a_step)
-    return _overlaps(rows, asks, whole_step)
-
-
-@base.plain_style
-def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bool) -> Picture:
-    """Draw the rows; `rows[name]` is a step, None for an exercise not yet written; at least one is a step."""
-    longest_s = ended_s(base.written(rows).values())
+    written = base.written(rows)
+    longest_s = ended_s(written.values())
     scale, unit = units.time_unit(longest_s)
 
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # constrained layout finds no room in a picture of one row
-    found = finding(base.written(rows), whole_step)
+    found = finding(written, whole_step)
     head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
@@ -143,30 +129,28 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bo
 
 def finding(steps: Mapping[str, StepTimeline], whole_step: bool = False) -> str:
     """Say which step is shortest, and which has most of its time on the network hidden by work."""
-    took_s = {name: step.end_s for name, step in steps.items()}
-    said = [findings.fastest(took_s), _hidden(steps, whole_step)]
-    return findings.line(*(reversed(said) if whole_step else said))
+    took_s, hidden = {}, {}
+    for name, step in steps.items():
+        took_s[name], hidden[name] = step.end_s, step.hidden(whole_step)
+
+    shortest, most_hidden = findings.fastest(took_s), _most_hidden(hidden, INSIDE[whole_step])
+    if whole_step:
+        return findings.line(most_hidden, shortest)
+    return findings.line(shortest, most_hidden)
 
 
-def _hidden(steps: Mapping[str, StepTimeline], whole_step: bool) -> str:
-    inside = INSIDE[whole_step]
-    hidden = {name: _share(step, whole_step) for name, step in steps.items()}
+def _most_hidden(hidden: Mapping[str, float], inside: str) -> str:
     best = findings.leaders(hidden)
     share = _percent(hidden[best[0]])
     if share == "0 %":
         return f"no message travels {inside}"
-    if len(steps) == 1:
+    if len(hidden) == 1:
         return f"{share} of the time on the network is {inside}"
-    if len(best) == len(steps):
+    if len(best) == len(hidden):
         return f"as much {inside}: about {share} of the time on the network"
     least = min(hidden, key=hidden.__getitem__)
     least_share = f"{least} least, {_percent(hidden[least])}"
     return f"{inside}: {findings.both(best)} most, {share} of the time on the network, {least_share}"
-
-
-def _share(step: StepTimeline, whole_step: bool) -> float:
-    """Return the part of a step's time on the network that its work hides."""
-    return step.under if whole_step else step.inside
 
 
 def _percent(share: float) -> str:
@@ -187,6 +171,6 @@ def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: floa
 
 
 def _words(step: StepTimeline, whole_step: bool) -> str:
-    share = _percent(_share(step, whole_step))
+    share = _percent(step.hidden(whole_step))
     return f"{units.seconds(step.end_s)}, {share} of the time on the network {INSIDE[whole_step]}"
 

@@ -41,6 +41,7 @@ class Track:
         return f"{self.record}: {self.what}"
 
 
+@base.plain_style
 def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> Picture:
     """Draw the last step of one rank from its profile and from the run's own record, on one axis.
 
@@ -49,7 +50,41 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
     """
     if waits_for(run):
         return base.not_yet(waits_for(run))
-    return _two_records(tracks(run.trace, run[rank], works_a_step, rank), asks, rank)
+
+    shown = tracks(run.trace, run[rank], works_a_step, rank)
+    longest_s = _end_s(shown)
+    scale, unit = units.time_unit(longest_s)
+    labels = list(map(attrgetter("label"), shown))
+
+    picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(shown))
+    picture.set_layout_engine(None)  # layout would take half of the drawing time
+    found = finding(shown, rank)
+    head_in = heading.head(picture, asks, found, f"the last step of rank {rank}; both records on the clock of the launch")
+    height_in = picture.get_figheight()
+    left = (0.2 + LETTER_IN * max(map(len, labels))) / base.WIDTH_IN
+    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.15 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
+    ax = picture.plot_area()
+
+    told = []
+    for place, track in enumerate(shown):
+        look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
+        bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
+        ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
+        if bars:
+            told.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
+        else:
+            ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+            told.append(f"{track.label}: nothing")
+
+    of_profiler = sum(track.record == PROFILER for track in shown)
+    ax.axhline(of_profiler - 0.5, color=base.INK, linewidth=tokens.THIN_PT)
+    ax.set_yticks(range(len(shown)), labels)
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlim(0, longest_s * scale)
+    ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+
+    picture.alt = heading.alt(asks, found, *told)
+    return picture
 
 
 def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track]:
@@ -84,53 +119,23 @@ def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track
     return found
 
 
-@base.plain_style
-def _two_records(shown: Sequence[Track], asks: str, rank: int) -> Picture:
-    longest_s = _end_s(shown)
-    scale, unit = units.time_unit(longest_s)
-    picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(shown))
-    picture.set_layout_engine(None)  # layout would take half of the drawing time
-    found = finding(shown, rank)
-    head_in = heading.head(picture, asks, found, f"the last step of rank {rank}; both records on the clock of the launch")
-    height_in = picture.get_figheight()
-    left = (0.2 + LETTER_IN * max(len(track.label) for track in shown)) / base.WIDTH_IN
-    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.15 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
-    ax = picture.plot_area()
-
-    told = []
-    for place, track in enumerate(shown):
-        look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
-        bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
-        ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
-        if bars:
-            told.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
-        else:
-            ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-            told.append(f"{track.label}: nothing")
-
-    of_profiler = sum(track.record == PROFILER for track in shown)
-    ax.axhline(of_profiler - 0.5, color=base.INK, linewidth=tokens.THIN_PT)
-    ax.set_yticks(range(len(shown)), [track.label for track in shown])
-    ax.set_ylim(len(shown) - 0.5, -0.5)
-    ax.set_xlim(0, longest_s * scale)
-    ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
-
-    picture.alt = heading.alt(asks, found, *told)
-    return picture
-
-
 def finding(shown: Sequence[Track], rank: int) -> str:
     """Say how long a collective is under way and who works meanwhile, and which events a record lacks."""
     whole_s = _end_s(shown)
     said = []
+    others = []  # the work of other ranks
     for track in shown:
-        if track.kind == "collective" and track.intervals:
-            under_way_s = covered_s(track.intervals)
-            said.append(f"by the profiler a collective is under way {_percent(under_way_s / whole_s)} of the step")
-            others = [t for t in shown if t.kind == "compute" and not t.what.endswith(f"rank {rank}")]
-            for other in others[:2]:
-                share = together_s(track.intervals, other.intervals) / under_way_s
-                said.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
+        if track.kind == "compute" and not track.what.endswith(f"rank {rank}"):
+            others.append(track)
+
+    for track in shown:
+        if track.kind != "collective" or not track.intervals:
+            continue
+        under_way_s = covered_s(track.intervals)
+        said.append(f"by the profiler a collective is under way {_percent(under_way_s / whole_s)} of the step")
+        for other in others[:2]:
+            share = together_s(track.intervals, other.intervals) / under_way_s
+            said.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
 
     messages = sum(track.events for track in shown if track.what.startswith("messages"))
     if messages:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame.findings import line
 from worldsize.figures.player.output import Scripted
 from worldsize.figures.replay.places import places
-from worldsize.figures.replay.racers import Absentee, Racer, finding, racers_of, standing
+from worldsize.figures.replay.racers import Racer, finding, racers_of, standing
 from worldsize.figures.replay.still import still
 from worldsize.trace import Span
 
@@ -46,8 +47,7 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
 
     racers, absent = racers_of(runs)
     if not racers:
-        said = [f"{one.name}: {one.why}" for one in absent]
-        return base.notice("; ".join(said) or "no run to replay yet")
+        return base.notice("; ".join(absent) or "no run to replay yet")
 
     most = max(map(attrgetter("world_size"), racers))
     if most > MOST_RANKS:
@@ -55,45 +55,44 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
 
     found = finding(racers)
     title = line(found)
-    picture = still(racers, title)
-    picture.alt = _alt(racers, absent, found)
-    return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")
-
-
-def _question(racers: Sequence[Racer]) -> str:
-    """Return the title of the film until all runs are over."""
-    names = [racer.name for racer in racers]
-    if len(names) == 1:
-        return f"When is {names[0]} done?"
-    return f"Which ends first: {', '.join(names[:-1])} or {names[-1]}?"
-
-
-def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str:
     said = [f"Replay of {units.count(len(racers), 'run')} on one clock: {found}"]
     for racer in racers:
         ranks = units.count(racer.world_size, "rank")
         said.append(f"{racer.name}: {ranks}, {racer.load}, {standing(racer, racers)}")
-    for one in absent:
-        said.append(f"{one.name}: {one.why}")
-    return base.sentences(*said)
+
+    picture = still(racers, title)
+    picture.alt = base.sentences(*said, *absent)
+    return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")
 
 
 # ---- what bands.js reads ---------------------------------------------------------------------
 
 
-def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> dict[str, Any]:
+def _data(racers: Sequence[Racer], absent: Sequence[str], title: str) -> dict[str, Any]:
     longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
     scale, unit = units.time_unit(longest_s)
 
-    kinds = list(dict.fromkeys(_kind(span) for racer in racers for span in racer.works))
+    works = chain(*map(attrgetter("works"), racers))
+    kinds = list(dict.fromkeys(map(_kind, works)))
     bands = [_run(racer, racers, longest_s, kinds) for racer in racers]
-    notes = [f"{one.name}: {one.why}." for one in absent]
-    notes += [CLOCK]
+
+    notes = [f"{said}." for said in absent] + [CLOCK]
     for racer in racers:
-        notes += _left_out(racer)
+        every = _every(len(racer.messages))
+        if every > 1:
+            sent = f"{len(racer.messages):,} messages"
+            notes.append(f"{racer.name}: one of {every} of its {sent} is drawn; all are counted.")
+        if len(racer.works) > MOST_MESSAGES:
+            worked = f"{len(racer.works):,} pieces of work"
+            notes.append(f"{racer.name}: the {MOST_MESSAGES} longest of its {worked} are drawn.")
+
+    *others, last = map(attrgetter("name"), racers)
+    question = f"When is {last} done?"
+    if others:
+        question = f"Which ends first: {', '.join(others)} or {last}?"
 
     return {
-        "title": _question(racers),
+        "title": question,  # of the film until all runs are over
         "finding": title,
         "notes": [*notes, KEYS],
         "last": FRAMES,
@@ -113,9 +112,9 @@ def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
     """Return the frame shown before playing: the first in which every run shows something, while all go on."""
     seen = [OPENING]
     for band in bands:
-        events = [(start, end) for _, _, start, end, _ in band["messages"]]
-        events += [(start, end) for _, start, end, _ in band["works"]]
-        seen.append(min((start + end) // 2 for start, end in events))
+        middles = [(start + end) // 2 for _, _, start, end, _ in band["messages"]]
+        middles += [(start + end) // 2 for _, start, end, _ in band["works"]]
+        seen.append(min(middles))
     return max(0, min(max(seen), min(band["over"] for band in bands) - 1))
 
 
@@ -163,16 +162,6 @@ def _kind(span: Span) -> str:
 def _every(count: int) -> int:
     """Return the stride at which at most `MOST_MESSAGES` of `count` are drawn."""
     return max(1, math.ceil(count / MOST_MESSAGES))
-
-
-def _left_out(racer: Racer) -> list[str]:
-    said = []
-    every = _every(len(racer.messages))
-    if every > 1:
-        said.append(f"{racer.name}: one of {every} of its {len(racer.messages):,} messages is drawn; all are counted.")
-    if len(racer.works) > MOST_MESSAGES:
-        said.append(f"{racer.name}: the {MOST_MESSAGES} longest of its {len(racer.works):,} pieces of work are drawn.")
-    return said
 
 
 def _arrived(racer: Racer) -> list[tuple[float, int, int]]:

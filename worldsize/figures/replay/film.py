@@ -62,8 +62,11 @@ def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     for src, dst, start, end, radius in run["messages"]:
         way, tone = _way(places[src], places[dst]), tokens.RANKS[src % len(tokens.RANKS)].light
         parts.append(_packet(way, start / frames, end / frames, radius + 2, tone, begin))
-        if start <= opens < end:  # on its way in the opening frame, which print shows
-            parts.append(_standing_packet(way, (opens - start) / (end - start), radius + 2, tone))
+        if start <= opens < end:  # on its way in the opening frame, for print: an animated film hides this circle
+            share = (opens - start) / (end - start)
+            x, y = (a + share * (b - a) for a, b in zip(*way, strict=True))
+            hides = '<set attributeName="visibility" to="hidden" begin="0s"/>'
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius + 2:.1f}" fill="{tone}">{hides}</circle>')
 
     for rank, (x, y) in enumerate(places):
         tone = tokens.RANKS[rank % len(tokens.RANKS)].light
@@ -85,12 +88,14 @@ def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
     """Return (from frame, to frame or None for good, caption) of a run, without gaps."""
     rows = [(at, count) for at, _, count in run["arrived"] if at < run["over"]]
     every = max(1, math.ceil(len(rows) / MOST_CAPTIONS))
-    thinned = every > 1 or len(run["arrived"]) < run["count"]
     of = units.count(run["count"], "message")
+    least = ""
+    if every > 1 or len(run["arrived"]) < run["count"]:  # thinned
+        least = "at least "
 
     said = {0: f"0 of {of} arrived" if run["count"] else "no messages"}
     for at, count in rows[::every]:
-        said[at] = f"{'at least ' if thinned else ''}{count:,} of {of} arrived"
+        said[at] = f"{least}{count:,} of {of} arrived"
     said[run["over"]] = run["standing"]
     moments = sorted(said)
     return [(at, to, said[at]) for at, to in zip(moments, [*moments[1:], None], strict=True)]
@@ -116,13 +121,6 @@ def _packet(way: Sequence[Any], start: float, end: float, radius: float, tone: s
         f'<circle r="{radius:.1f}" fill="{tone}" opacity="0">{_shown(begin, (0, 0), (begins, 1), (ends, 0))}'
         f'<animateMotion {seconds} path="{_path(*way)}" {times}/></circle>'
     )
-
-
-def _standing_packet(way: Sequence[Any], share: float, radius: float, tone: str) -> str:
-    """Draw a message at `share` of its way, for viewers without animation; an animated film hides it."""
-    x, y = (a + share * (b - a) for a, b in zip(*way, strict=True))
-    hides = '<set attributeName="visibility" to="hidden" begin="0s"/>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{tone}">{hides}</circle>'
 
 
 def _shown(begin: str, *moments: tuple[float, int]) -> str:

@@ -10,7 +10,6 @@ from operator import attrgetter
 
 from worldsize.figures.replay.racers import Racer
 from worldsize.figures.step_through.layout import Position, below_each, on_ellipse
-from worldsize.trace import Transfer
 
 
 def places(racer: Racer) -> list[Position]:
@@ -20,14 +19,23 @@ def places(racer: Racer) -> list[Position]:
     pairs = list(map(attrgetter("src", "dst"), messages))
     links = set(map(frozenset, pairs))
 
+    if n < 3 or not links:
+        return ring(n)
+
     hubs = frozenset.intersection(*links) if len(links) > 1 else frozenset()
-    if n > 2 and hubs:  # one rank takes part in every message
+    if hubs:  # one rank takes part in every message
         return star(n, min(hubs))
-    if n > 2 and links and all(max(link) - min(link) == 1 for link in links):
+    if all(max(link) - min(link) == 1 for link in links):
         return row(n)
-    if _is_tree(n, links):
-        return tree(n, _root(n, messages), pairs)
-    return ring(n)
+    if not _is_tree(n, links):
+        return ring(n)
+
+    # the root sends the first message down a tree, or receives the last message up it
+    root = messages[-1].dst
+    never_received = set(range(n)) - set(map(attrgetter("dst"), messages))
+    if len(never_received) == 1:
+        (root,) = never_received
+    return tree(n, root, pairs)
 
 
 def ring(n: int) -> list[Position]:
@@ -71,7 +79,7 @@ def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
 
 def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
     """Tell whether the links join all ranks without a cycle."""
-    if n < 3 or len(links) != n - 1:
+    if len(links) != n - 1:
         return False
 
     joined = {0}
@@ -80,12 +88,3 @@ def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
             if link & joined:
                 joined |= link
     return len(joined) == n
-
-
-def _root(n: int, messages: Sequence[Transfer]) -> int:
-    """Return the sender of the first message down a tree, or the receiver of the last message up it."""
-    received = {t.dst for t in messages}
-    never = [rank for rank in range(n) if rank not in received]
-    if len(never) == 1:
-        return never[0]
-    return messages[-1].dst

@@ -45,50 +45,34 @@ class Racer:
         return f"{units.size(self.total_bytes)} in {units.count(len(self.messages), 'message')}"
 
 
-@dataclass(frozen=True)
-class Absentee:
-    """A run that cannot be played, and the reason."""
-
-    name: str
-    why: str
-
-
-def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[Absentee]]:
-    """Return the runs of a replay in their order, and those with nothing to play."""
+def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[str]]:
+    """Return the runs of a replay in their order, and for each run with nothing to play its name and the reason."""
     racers, absent = [], []
     for name, of in runs.items():
         if waits_for(of):
-            absent.append(Absentee(name, f"not yet: {waits_for(of)}"))
+            absent.append(f"{name}: not yet: {waits_for(of)}")
             continue
 
-        racer = _racer(name, of)
-        if racer is None:
-            absent.append(Absentee(name, "no message and no work was recorded"))
-        else:
-            racers.append(racer)
+        trace, works, events = getattr(of, "trace", of), (), []
+        if trace is not None:
+            works = _outermost(span for span in trace.spans if span.kind == "compute")
+            events = [*trace.transfers, *works]
+        if not events:
+            absent.append(f"{name}: no message and no work was recorded")
+            continue
+
+        zero_s = began_s(events)
+        racer = Racer(
+            name=name,
+            world_size=trace.world_size,
+            messages=tuple(trace.transfers),
+            works=works,
+            zero_s=zero_s,
+            over_s=ended_s(events) - zero_s,
+            whole=getattr(of, "state", "done") == "done",
+        )
+        racers.append(racer)
     return racers, absent
-
-
-def _racer(name: str, of: Any) -> Racer | None:
-    trace = getattr(of, "trace", of)
-    if trace is None:
-        return None
-
-    works = _outermost(span for span in trace.spans if span.kind == "compute")
-    events = [*trace.transfers, *works]
-    if not events:
-        return None
-
-    zero_s = began_s(events)
-    return Racer(
-        name=name,
-        world_size=trace.world_size,
-        messages=tuple(trace.transfers),
-        works=works,
-        zero_s=zero_s,
-        over_s=ended_s(events) - zero_s,
-        whole=getattr(of, "state", "done") == "done",
-    )
 
 
 def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -47,7 +47,7 @@ def _band(ax: Axes, racer: Racer, racers: Sequence[Racer], scale: float) -> None
     base.unframe(ax, "top", "right", "left")
     ax.spines["bottom"].set_color(base.QUIET_INK)
     ax.tick_params(colors=base.INK, labelsize=8, length=0, labelbottom=False)
-    ax.set_yticks(range(n), [str(rank) for rank in range(n)])
+    ax.set_yticks(range(n), list(map(str, range(n))))
     ax.set_ylim(n - 0.5, -0.5)
     ax.hlines(range(n), 0, racer.over_s * scale, color=base.RULE, linewidth=tokens.HAIR_PT)
 
@@ -55,11 +55,13 @@ def _band(ax: Axes, racer: Racer, racers: Sequence[Racer], scale: float) -> None
         start = (span.start_s - racer.zero_s) * scale
         ax.barh(span.rank, (span.end_s - span.start_s) * scale, 0.7, start, color=base.RULE, edgecolor=base.INK, lw=0.4)
 
-    ways = []
+    ways, xs, ys = [], [], []
     for t in racer.messages:
-        ways.append([((t.start_s - racer.zero_s) * scale, t.src), ((t.end_s - racer.zero_s) * scale, t.dst)])
+        xs.append((t.end_s - racer.zero_s) * scale)
+        ys.append(t.dst)
+        ways.append([((t.start_s - racer.zero_s) * scale, t.src), (xs[-1], t.dst)])
     ax.add_collection(LineCollection(ways, color=base.INK, zorder=3, **LINE))
-    ax.plot([end[0] for _, end in ways], [end[1] for _, end in ways], ".", color=base.INK, markersize=3, zorder=4)
+    ax.plot(xs, ys, ".", color=base.INK, markersize=3, zorder=4)
 
     look = "-" if racer.whole else (0, (3, 2))
     ax.axvline(racer.over_s * scale, color=base.INK, linewidth=tokens.STRONG_PT, linestyle=look)

@@ -55,7 +55,8 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     if not rows:
         return base.notice("nothing was measured")
 
-    largest = max((max(row.values) for row in rows if row.values), default=1)
+    measured = [row.values for row in rows if row.values]
+    largest = max(map(max, measured), default=1)
     width = max(1, math.ceil((largest + 1) / MOST_BARS))  # of a bar, in values
     picture = Picture(base.WIDTH_IN, 1.1 + LANE_IN * len(rows))
     ax = picture.plot_area()
@@ -66,7 +67,12 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     ax.set_ylim(len(rows) - 0.9, -1.05)
     ax.set_xlim(-0.02 * largest - 0.6 * width, largest * 1.12 + width)
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
-    _legend(ax, rows)
+
+    entries = [Line2D([], [], marker="^", color=base.INK, linestyle="none", markersize=7, label="mean, measured")]
+    if any(row.expected is not None for row in rows):
+        look = {"color": base.INK, "linewidth": tokens.LINE_PT, "linestyle": (0, (3, 2))}
+        entries.append(Line2D([], [], label="mean, predicted", **look))
+    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
     found = finding(rows, mean, "%" if "(%" in x else "")
     heading.head(picture, asks, found, "grey number: the largest value")
@@ -87,11 +93,17 @@ def finding(rows: Sequence[Sample], mean: bool = False, unit: str = "") -> str:
     if not means:
         return "Nothing was measured"
 
-    said = [_foretold(foretold, text)]
-    if len(means) > 1:
-        said.insert(0, _means(means, text))
-    reaches = _reach(largest, text)
-    return findings.line(*said, reaches) if mean else findings.line(reaches, *said)
+    middle = ""
+    low, high = min(means, key=means.get), max(means, key=means.get)
+    if 1 < len(findings.leaders(means)) == len(means):
+        middle = f"the means tie at about {text(np.mean(list(means.values())))}"
+    elif len(means) > 1:
+        middle = f"the mean is {text(means[low])} with {low}, {text(means[high])} with {high}"
+
+    reaches, off = _reach(largest, text), _foretold(foretold, text)
+    if mean:
+        return findings.line(middle, off, reaches)
+    return findings.line(reaches, middle, off)
 
 
 def _reach(largest: dict[str, int], text: Text) -> str:
@@ -101,13 +113,6 @@ def _reach(largest: dict[str, int], text: Text) -> str:
     if high == low:
         return said
     return f"{said}, {text(largest[low[0]])} with {findings.both(low, len(largest))}"
-
-
-def _means(means: dict[str, float], text: Text) -> str:
-    if len(findings.leaders(means)) == len(means):
-        return f"the means tie at about {text(np.mean(list(means.values())))}"
-    low, high = min(means, key=means.get), max(means, key=means.get)
-    return f"the mean is {text(means[low])} with {low}, {text(means[high])} with {high}"
 
 
 def _foretold(pairs: dict[str, tuple[float, float]], text: Text) -> str:
@@ -143,14 +148,6 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
         ends = [index, index - BAR_HEIGHT - 0.08]
         ax.plot([row.expected] * 2, ends, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (3, 2)))
     ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
-
-
-def _legend(ax: Axes, rows: Sequence[Sample]) -> None:
-    entries = [Line2D([], [], marker="^", color=base.INK, linestyle="none", markersize=7, label="mean, measured")]
-    if any(row.expected is not None for row in rows):
-        predicted = Line2D([], [], color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (3, 2)), label="mean, predicted")
-        entries.append(predicted)
-    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _words(row: Sample) -> str:
@@ -236,7 +233,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
 
 def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
     """Say which band is lowest and highest, and which tie, at the last x that all share. `paired` as in `bands`."""
-    shared = set.intersection(*(set(one.xs) for one in known.values()))
+    shared = set.intersection(*map(set, map(attrgetter("xs"), known.values())))
     if not shared:
         return ""
 

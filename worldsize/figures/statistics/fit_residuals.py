@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -71,8 +71,13 @@ def residuals(
     _times(axes[0], seconds, lines, left_out, points)
     for ax in axes[1:]:
         _errors(ax, seconds, lines, left_out)
-    for ax in axes:
-        _marks(ax, marks, words=ax is axes[-1])
+    for ax, size_bytes in product(axes, marks):
+        ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=tokens.THIN_PT, linestyle=(0, (1, 2)))
+    for size_bytes, said in marks.items():
+        axes[-1].annotate(
+            f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
+            fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
+        )  # fmt: skip
     scales.log_axis(axes[-1].xaxis, "size of the message", units.size)
 
     small = ""
@@ -97,7 +102,7 @@ def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Seq
     for line in known:
         off[line.name] = max(abs(line.error(m, seconds[m])) for m in _judged(seconds, left_out))
     said = [f"{name} is at most {_part(off[name])} off" for name in sorted(off, key=off.get)]
-    if len(off) > 1 and len(findings.leaders(off)) == len(off):
+    if 1 < len(findings.leaders(off)) == len(off):
         return f"{findings.both(list(off))} tie: at most {_part(max(off.values()))} off"
     if len(known) == 1:
         said.append(pattern(known[0], seconds))
@@ -141,56 +146,45 @@ def _times(
     ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], left_out: Sequence[float], points: str
 ) -> None:
     _points(ax, seconds, left_out, base.INK, "o", points)
+    sizes = np.geomspace(min(seconds), max(seconds), 200)
     for index, line in enumerate(lines):
-        _line(ax, index, line, seconds)
+        look = {"color": base.algorithm(index), "linewidth": tokens.LINE_PT, "linestyle": (0, (4, 2))}
+        if index == 0:
+            look["linestyle"] = "-"
+        if line.alpha_bandwidth:
+            drawn = line.seconds(sizes) > min(seconds.values()) / 10  # much lower, it would stretch the axis
+            ax.plot(sizes[drawn], line.seconds(sizes[drawn]), label=line.name, **look)
+        else:
+            ax.plot([], [], label=f"{line.name}: not yet", **look)
 
     ax.set_xscale("log")
     scales.log_axis(ax.yaxis, "time of a message", units.seconds)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="upper left")
 
 
-def _line(ax: Axes, index: int, line: Line, seconds: Mapping[float, float]) -> None:
-    """Draw a line where it is at least a tenth of the least measured time."""
-    look = {"color": base.algorithm(index), "linewidth": tokens.LINE_PT, "linestyle": (0, (4, 2))}
-    if index == 0:
-        look["linestyle"] = "-"
-    if not line.alpha_bandwidth:
-        ax.plot([], [], label=f"{line.name}: not yet", **look)
-        return
-
-    sizes = np.geomspace(min(seconds), max(seconds), 200)
-    drawn = line.seconds(sizes) > min(seconds.values()) / 10
-    ax.plot(sizes[drawn], line.seconds(sizes[drawn]), label=line.name, **look)
-
-
 def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], left_out: Sequence[float]) -> None:
     worst = 0.0
     for index, line in enumerate(lines):
-        if line.alpha_bandwidth:
-            drawn = {}
-            for size_bytes in sorted(seconds):
-                percent = 100 * line.error(size_bytes, seconds[size_bytes])
-                worst = max(worst, abs(percent))
-                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))  # `worst` keeps the true error
-            ax.plot(list(drawn), list(drawn.values()), color=base.algorithm(index), linewidth=tokens.THIN_PT)
-            _points(ax, drawn, left_out, base.algorithm(index), base.marker(index))
+        if not line.alpha_bandwidth:
+            continue
+        drawn = {}
+        for size_bytes in sorted(seconds):
+            percent = 100 * line.error(size_bytes, seconds[size_bytes])
+            worst = max(worst, abs(percent))
+            drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))  # `worst` keeps the true error
+        ax.plot(list(drawn), list(drawn.values()), color=base.algorithm(index), linewidth=tokens.THIN_PT)
+        _points(ax, drawn, left_out, base.algorithm(index), base.marker(index))
 
     ax.axhline(0, color=base.INK, linewidth=tokens.LINE_PT)
     limit = min(1.15 * MOST_PERCENT, max(5.0, 1.3 * worst))
     ax.set_ylim(-limit, limit)
-    ax.yaxis.set_major_formatter(_percent)
+    ax.yaxis.set_major_formatter(lambda percent, _: f"{percent:+.0f} %" if round(percent) else "0")
     ax.set_ylabel("the line is off by", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
     if worst > MOST_PERCENT:
         edge = f"further off than {MOST_PERCENT} %: drawn at the edge"
         look = {"ha": "right", "fontsize": tokens.SMALL_PT, "color": base.QUIET_INK}
         ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", **look)
-
-
-def _percent(value: float, place: int) -> str:
-    if not round(value):
-        return "0"
-    return f"{value:+.0f} %"
 
 
 def _points(
@@ -202,16 +196,6 @@ def _points(
     look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}
     ax.plot(sizes[~hollow], ys[~hollow], markerfacecolor=colour, label=label, **look)
     ax.plot(sizes[hollow], ys[hollow], markerfacecolor=base.PAPER, **look)
-
-
-def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
-    for size_bytes, said in marks.items():
-        ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=tokens.THIN_PT, linestyle=(0, (1, 2)))
-        if words:
-            ax.annotate(
-                f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
-                fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
-            )  # fmt: skip
 
 
 def _words(line: Line, seconds: Mapping[float, float], left_out: Sequence[float]) -> str:

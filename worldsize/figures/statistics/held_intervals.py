@@ -81,7 +81,12 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
     ax.set_xlim(-1.5, start - GAP + 0.5)
     _y_axis(ax, list(chain(*written.values())))
     ax.set_xticks(places, names)
-    _legend(ax)
+
+    entries = []
+    for label, index, marker, dashes in LOOKS.values():
+        look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
+        entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
+    ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
     found = finding(written, nominal)
     heading.head(picture, asks, found, "a line for each forecast, in each group sorted by how far its middle is off")
@@ -135,14 +140,6 @@ def _y_axis(ax: Axes, rows: Sequence[Forecast]) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: "as measured" if not round(value, 6) else f"{value:+g} %")
     base.grid(ax)
     ax.set_ylabel("forecast", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-
-
-def _legend(ax: Axes) -> None:
-    entries = []
-    for label, index, marker, dashes in LOOKS.values():
-        look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
-        entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
-    ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _words(rows: Sequence[Forecast]) -> str:

@@ -7,7 +7,7 @@ is its prediction. `bars.race` has room for long names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
         return base.not_yet(", ".join(names))
 
     picture = Picture(8.5, 0.8 + 0.3 * len(names))
-    largest_s = max(max(row.measured_s or 0, row.predicted_s or 0) for row in rows)
+    largest_s = max(filter(None, chain(*map(attrgetter("measured_s", "predicted_s"), rows))))
     scale, unit = units.time_unit(largest_s)
     axes = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, (at, members) in zip(axes, panels.items(), strict=True):
@@ -53,7 +53,8 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     found = finding(panels)
     foretold = any(row.predicted_s for row in rows)
     heading.head(picture, asks, found, f"{NOTE}; dashed: predicted" if foretold else NOTE)
-    picture.alt = heading.alt(asks, found, *(f"{at}: {_words(names, members)}" for at, members in panels.items()))
+    told = [f"{at}: {_words(names, members)}" for at, members in panels.items()]
+    picture.alt = heading.alt(asks, found, *told)
     return picture
 
 
@@ -61,7 +62,7 @@ def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
     """Say who is first in which panel, neighbouring panels with the same winner together, and whether predictions agree."""
     winners = {at: tuple(_first(members)) for at, members in panels.items()}
     said = []
-    for names, places in groupby((at for at in winners if winners[at]), winners.__getitem__):
+    for names, places in groupby(filter(winners.get, winners), winners.get):
         verb = findings.verb(names, "is first", "tie for first")
         said.append(f"{findings.both(names)} {verb} at {findings.both(list(places))}")
 
@@ -81,8 +82,10 @@ def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, 
     for at, members in panels.items():
         by_prediction = {name: row.predicted_s for name, row in members.items() if row.measured_s is not None}
         names = findings.leaders(by_prediction, largest=False)
-        compared += bool(names)
-        if names and not set(names) & set(winners[at]):
+        if not names:
+            continue
+        compared += 1
+        if set(names).isdisjoint(winners[at]):
             others.append(f"{findings.both(names)} at {at}")
 
     if others:
@@ -99,8 +102,8 @@ def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing
 
     first = _first(members)
     for y, name in enumerate(names):
-        row = members.get(name)
-        if row is None or row.measured_s is None:
+        row = members.get(name, Timing(name, None))
+        if row.measured_s is None:
             ax.text(0, y, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
             continue
 
@@ -119,9 +122,9 @@ def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing
 def _words(names: Sequence[str], members: Mapping[str, Timing]) -> str:
     told = []
     for name in names:
-        row = members.get(name)
+        row = members.get(name, Timing(name, None))
         said = "not yet"
-        if row is not None and row.measured_s is not None:
+        if row.measured_s is not None:
             said = units.seconds(row.measured_s)
             if row.predicted_s is not None:
                 said += f", predicted {units.seconds(row.predicted_s)}"

@@ -46,12 +46,10 @@ def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int
     another layout or for other contents.
     """
     trace, instead = trace_of(of)
-    return instead or _stepper(trace, message_pattern(trace), layout, contents, hub)
+    if instead is not None:
+        return instead
 
-
-def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Scripted | Picture:
-    """Return the player of a trace with a transfer; `finding` describes its messages. Raises ValueError for another layout."""
-    n = trace.world_size
+    n, finding = trace.world_size, message_pattern(trace)
     if hub is None:  # the rank with the most messages
         ends = Counter(chain(*map(attrgetter("src", "dst"), trace.transfers)))
         hub = max(range(n), key=ends.__getitem__)
@@ -110,13 +108,20 @@ def _first(every: list[Step]) -> list[Step]:
 
 
 def _totals(every: Sequence[Step]) -> str:
-    sizes = [m.size_bytes for step in every for m in step.messages]
-    said = f"{units.count(len(sizes), 'message')} in {units.count(len(every), 'step')}"
-    return f"{said}, {units.size(sum(sizes))} in all"
+    messages = list(chain(*map(attrgetter("messages"), every)))
+    whole = units.size(sum(m.size_bytes for m in messages))
+    return f"{units.count(len(messages), 'message')} in {units.count(len(every), 'step')}, {whole} in all"
 
 
 def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[str]:
-    notes = [_on_arrows(shown)]
+    tags, on_arrows = "", SIZES
+    for step in shown:
+        if step.tagged:
+            tags = " and its tag"
+        if any(m.chunks is not None for m in step.messages):
+            on_arrows = CHUNKS
+
+    notes = [on_arrows.format(tags=tags)]
     if cells:
         notes.append(CELLS)
     notes.append(KEYS)
@@ -125,20 +130,9 @@ def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[st
     return notes
 
 
-def _on_arrows(shown: Sequence[Step]) -> str:
-    """Return the note on what an arrow's label says."""
-    tags, said = "", SIZES
-    for step in shown:
-        if step.tagged:
-            tags = " and its tag"
-        if any(m.chunks is not None for m in step.messages):
-            said = CHUNKS
-    return said.format(tags=tags)
-
-
 def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
-    told = shown[:MOST_STEPS_IN_ALT]
-    said = ". ".join(f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(told, 1))
+    told = [f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(shown[:MOST_STEPS_IN_ALT], 1)]
+    said = ". ".join(told)
     if len(every) > len(told):
         said += f" and {len(every) - len(told)} more"
 
@@ -197,24 +191,17 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
     said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
 
-    if step.held:
-        said["cells"] = _changes(before, step.held)
-    return said
-
-
-def _changes(before: Sequence[Held], after: Sequence[Held]) -> list[list[Any]]:
-    """Return [rank, chunk, code] of each cell whose value changed."""
-    n, changes = len(after), []
-    for rank, row in enumerate(after):
+    if not step.held:
+        return said
+    said["cells"] = []
+    for rank, row in enumerate(step.held):
         for chunk, value in enumerate(row):
             if value != before[rank][chunk]:
-                changes.append([rank, chunk, _code(value, n)])
-    return changes
+                said["cells"].append([rank, chunk, _code(value, n)])
+    return said
 
 
 def _code(value: float, n: int) -> str:
     """Return how often each rank's number is in a sum, a digit a rank; "?" where the value is no sum of marks."""
     found = counts(value, n)
-    if found is None:
-        return "?"
-    return "".join(map(str, found))
+    return "?" if found is None else "".join(map(str, found))

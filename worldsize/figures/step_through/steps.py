@@ -74,7 +74,12 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
         end_s = ended_s(transfers)
         messages = tuple(_message(t, noted, before_s, end_s) for t in transfers)
         if held:
-            held = _held_after(held, transfers, noted)
+            now = list(held)
+            for t in transfers:
+                _, after = noted[id(t)]
+                if after is not None:
+                    now[t.dst] = after
+            held = tuple(now)
         found.append(Step(messages=messages, end_s=end_s - first_s, rest=rest[number], held=held))
         before_s = max(before_s, end_s)
     return found
@@ -83,16 +88,6 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
 def held_first(contents: Notes | None) -> tuple[Held, ...]:
     """Return what each rank holds before the first step; empty where that is unknown."""
     return tuple(notes[0].held for notes in contents or ())
-
-
-def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: Noted) -> tuple[Held, ...]:
-    """Return what each rank holds after it received the transfers, from what it held before."""
-    now = list(held)
-    for t in transfers:
-        row = noted[id(t)][1]
-        if row is not None:
-            now[t.dst] = row
-    return tuple(now)
 
 
 def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:

@@ -102,10 +102,10 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
         for chunk, value in enumerate(row):
             left, top = x + (chunk - len(row) / 2) * cw, y - stage.box[1] / 2 + 26
             found = counts(value, n)
-            for rank in range(n):
+            for rank, often in enumerate(found or [0] * n):
                 low, high = top + rank * ch, top + (rank + 1) * ch
                 corners = [(left, low), (left + cw, low), (left + cw, high), (left, high)]
-                boxes[rank if found and found[rank] else -1].append(corners)
+                boxes[rank if often else -1].append(corners)
 
             if found is None or max(found) > 1:
                 wrong = "?" if found is None else f"{max(found)}×"
