@@ -415,6 +415,11 @@ def test_each_cell_names_the_ranks_whose_numbers_are_in_it():
     assert {"0", "0+2", "?", "all", "1", "nothing", "0+0", "2"} <= set(texts(shown))
 
 
+def test_numbers_that_are_not_finite_are_no_sum_of_ranks_numbers():
+    shown = figures.contributions(done([[float("nan"), float("inf")], [-float("inf"), 1]]))
+    assert texts(shown).count("?") == 3
+
+
 @pytest.mark.parametrize(
     ("results", "words"),
     [
