@@ -66,7 +66,10 @@ class CollectiveLog:
         for name, (op, peer) in _PEER.items():
             original = getattr(distributed_c10d, name)
             of = functools.partial(self._wait_for_peer, op, peer)
-            self._replace(name, self._noted(original, of) if name.startswith("i") else self._waiting_in(original, of))
+            if name.startswith("i"):
+                self._replace(name, self._noted(original, of))
+            else:
+                self._replace(name, self._waiting_in(original, of))
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
             setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), f"store.{name}"))
@@ -92,9 +95,10 @@ class CollectiveLog:
 
     def waits(self) -> tuple[Span, ...]:
         """Return the rank's waits outside of collectives, including the current one."""
-        waiting = self._waiting
-        now = [] if waiting is None else [self._wait(*waiting, ended=False)]
-        return (*self._waits, *now)
+        waits, waiting = list(self._waits), self._waiting
+        if waiting is not None:
+            waits.append(self._wait(*waiting, ended=False))
+        return tuple(waits)
 
     def waits_in(self, since_s: float) -> str:
         """Return what this rank has waited in for at least `since_s` seconds (a collective's call, a rendezvous, the wait for a
@@ -199,19 +203,15 @@ class CollectiveLog:
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
     """Return the bytes of this rank's input: the argument at `place` or called `name`; without a name, the first with tensors."""
+    given = list(kwargs.values())
     if len(args) > place:
-        return sum(t.nbytes for t in _tensors(args[place]))
+        given = [args[place]]
+    elif name:
+        given = [kwargs.get(name)]
 
-    for given in [kwargs.get(name)] if name else kwargs.values():
-        tensors = _tensors(given)
+    for value in given:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        tensors = [t for t in values if isinstance(t, torch.Tensor)]
         if tensors:
             return sum(t.nbytes for t in tensors)
     return 0
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for t in value if isinstance(t, torch.Tensor)]
-    return []

@@ -48,7 +48,7 @@ class Cards:
 
         start_s = self.now()
         copies = [t.detach().clone() for t in tensors]
-        size_bytes = sum(t.nbytes for t in copies)
+        size_bytes = _bytes(copies)
         if self._link:
             time.sleep(max(0.0, start_s + self._link.seconds(size_bytes) - self.now()))
 
@@ -73,10 +73,9 @@ class Cards:
         self._spans.append(Span(card, "compute", start_s, self.now(), label))
 
     def trace(self) -> Trace:
-        def ordered(events: list) -> tuple:
-            return tuple(sorted(events, key=lambda e: e.start_s))
-
-        return Trace(self.count, ordered(self._transfers), ordered(self._spans), ordered(self._collectives))
+        for events in (self._transfers, self._spans, self._collectives):
+            events.sort(key=lambda e: e.start_s)
+        return Trace(self.count, tuple(self._transfers), tuple(self._spans), tuple(self._collectives))
 
 
 class Emulated(nn.Module):
@@ -101,9 +100,9 @@ class Emulated(nn.Module):
         pieces = self._scattered(x, x.chunk(cards.count))
 
         with cards.collective("replicate", _bytes([*self.module.parameters()])):
-            replicas = [self._replica(card) for card in range(len(pieces))]
+            replicas = list(map(self._replica, range(len(pieces))))
 
-        outputs = self._threads("forward", [partial(r, p) for r, p in zip(replicas, pieces, strict=True)])
+        outputs = self._threads("forward", list(map(partial, replicas, pieces)))
 
         with cards.collective("gather", _bytes(outputs)):
             gathered = [cards.move([o], card, 0)[0] for card, o in enumerate(outputs)]

@@ -63,13 +63,9 @@ def _tokens(vocabulary: int, *shape: int) -> Inputs:
     return lambda random, rank, step: (torch.randint(vocabulary, shape, generator=random),)
 
 
-def _in_turn(layers: int) -> Inputs:
-    """Return inputs that use a different layer on the next rank and at the next step, never the first or the last."""
-
-    def inputs(random: torch.Generator, rank: int, step: int) -> tuple:
-        return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % (layers - 2)
-
-    return inputs
+def _in_turn(random: torch.Generator, rank: int, step: int) -> tuple:
+    """Return rows for one of four layers: another on the next rank and at the next step, never the first or the last."""
+    return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % 2
 
 
 def _convolutions() -> nn.Module:
@@ -98,7 +94,7 @@ MODULES = {
     "a conv net with BatchNorm": ModuleKind(_convolutions, _rows(2, 2, 6, 6)),
     "an embedding tied to the output": ModuleKind(_tied, _tokens(11, 3, 4)),
     "a frozen embedding": ModuleKind(_frozen, _tokens(9, 3, 4)),
-    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn(4)),
+    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn),
     "weights of two dtypes": ModuleKind(TwoDtypes, _rows(3, 5)),
 }
 
@@ -122,7 +118,7 @@ def module(task: ModuleTask) -> nn.Module:
     torch's own generator stays as it was.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_number(task, 0))
+        torch.manual_seed(_random(task, 0).initial_seed())
         made = MODULES[task["module"]].build().to(getattr(torch, task["dtype"]))
         for buffer in made.buffers():
             if buffer.dtype.is_floating_point:
@@ -137,9 +133,13 @@ def module(task: ModuleTask) -> nn.Module:
 
 def inputs(task: ModuleTask, rank: int, step: int) -> tuple:
     """Return the arguments of a rank's module at a step: the rank's own rows, in the task's dtype."""
-    given = MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step)
     dtype = getattr(torch, task["dtype"])
-    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in given)
+    given = []
+    for x in MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step):
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            x = x.to(dtype)
+        given.append(x)
+    return tuple(given)
 
 
 def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Tensor:
@@ -147,7 +147,8 @@ def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Ten
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")  # another way is taken
         made = forward(*inputs(task, rank, step))
-    made = made[0] if isinstance(made, tuple) else made  # an LSTM also returns its state
+    if isinstance(made, tuple):  # an LSTM also returns its state
+        made = made[0]
     wanted = torch.randn(made.shape, generator=_random(task, 1_000 + step), dtype=torch.float64)
     return nn.functional.mse_loss(made, wanted.to(made.dtype))
 
@@ -197,8 +198,4 @@ def _told(states: list[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Te
 
 
 def _random(task: ModuleTask, place: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_number(task, place))
-
-
-def _number(task: ModuleTask, place: int) -> int:
-    return (task["seed"] * 1_000_003 + place + 1) % 2**61
+    return torch.Generator().manual_seed((task["seed"] * 1_000_003 + place + 1) % 2**61)
