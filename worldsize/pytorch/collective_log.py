@@ -58,25 +58,26 @@ class CollectiveLog:
 
     def install(self) -> None:
         """Wrap the functions of `torch.distributed` in this process."""
+        wrapped = {}
         for op in OPERATIONS:
             name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
-            self._replace(name, self._recorded(op, getattr(distributed_c10d, name)))
+            wrapped[name] = self._recorded(op, getattr(distributed_c10d, name))
         for name in RENDEZVOUS:
-            self._replace(name, self._waiting_in(getattr(distributed_c10d, name), name))
+            wrapped[name] = self._waiting_in(getattr(distributed_c10d, name), name)
         for name, (op, peer) in _PEER.items():
             original = getattr(distributed_c10d, name)
             of = functools.partial(self._wait_for_peer, op, peer)
             if name.startswith("i"):
-                self._replace(name, self._noted(original, of))
+                wrapped[name] = self._noted(original, of)
             else:
-                self._replace(name, self._waiting_in(original, of))
+                wrapped[name] = self._waiting_in(original, of)
+
+        for name, function in wrapped.items():
+            setattr(dist, name, function)
+            setattr(distributed_c10d, name, function)
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
             setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), f"store.{name}"))
-
-    def _replace(self, name: str, function: Callable) -> None:
-        for module in (dist, distributed_c10d):
-            setattr(module, name, function)
 
     def peer_wait(self) -> Wait | None:
         """Return the message of `torch.distributed` itself that the rank now waits for, or None."""

@@ -171,11 +171,14 @@ class RecordedCopies:
     source and destination; NCCL may relay a copy from card to card.
     """
 
-    def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:
+    def __init__(
+        self, cards: Cards, comm: Any = None,
+        card_of: Callable[[torch.Tensor], int] = lambda x: max(0, x.get_device()),  # host memory counts as card 0's
+    ) -> None:  # fmt: skip
         if comm is None:
             from torch.nn.parallel import comm
 
-        self._cards, self._comm, self._card_of = cards, comm, card_of or _card_of
+        self._cards, self._comm, self._card_of = cards, comm, card_of
 
     def __enter__(self) -> RecordedCopies:
         self._originals = {name: getattr(self._comm, name) for name in _WAYS}
@@ -223,10 +226,6 @@ _WAYS = {
     "scatter": ("scatter", True), "broadcast_coalesced": ("replicate", True), "gather": ("gather", False),
     "reduce_add_coalesced": ("reduce add", False),
 }  # fmt: skip
-
-
-def _card_of(x: torch.Tensor) -> int:
-    return max(0, x.get_device())  # host memory counts as card 0's
 
 
 def _first(given: Any) -> torch.Tensor:

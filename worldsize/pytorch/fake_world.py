@@ -204,7 +204,7 @@ def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: 
 class _Calls(TorchDispatchMode):
     """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones.
 
-    `calls` and `bytes` are by operation; bytes are those of this rank's inputs.
+    `calls[op]` counts an operation's calls, `bytes[op]` the bytes of this rank's inputs to them.
     """
 
     def __init__(self) -> None:

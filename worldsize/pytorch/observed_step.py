@@ -77,7 +77,13 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
     _meet(seen.world_size)
 
     seen.collectives = tuple(_collectives(profiled.events(), seen.rank, item_bytes))
-    seen.transfers = tuple(_transfers(before, after, owner, seen.rank, end_s))
+    arrived: Counter = Counter()  # bytes by sender
+    for ports, size_bytes in after.items():
+        arrived[owner.get(ports[1], seen.rank)] += size_bytes - before.get(ports, 0)
+    for peer, size_bytes in arrived.items():
+        if peer != seen.rank and size_bytes > NOTES_BYTES:
+            transfer = Transfer(src=peer, dst=seen.rank, size_bytes=size_bytes, start_s=0.0, end_s=end_s)
+            seen.transfers += (transfer,)
 
 
 def together(testimonies: Iterable[ObservedStep]) -> Trace:
@@ -118,17 +124,6 @@ def received_bytes() -> dict[tuple[int, int], int]:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                 found[ports] = struct.unpack_from("Q", info, _RECEIVED_AT)[0]
     return found
-
-
-def _transfers(before: dict, after: dict, owner: dict[int, int], rank: int, end_s: float) -> Iterator[Transfer]:
-    arrived: Counter = Counter()
-    for ports, size_bytes in after.items():
-        peer = owner.get(ports[1], rank)
-        arrived[peer] += size_bytes - before.get(ports, 0)
-
-    for peer, size_bytes in arrived.items():
-        if peer != rank and size_bytes > NOTES_BYTES:
-            yield Transfer(src=peer, dst=rank, size_bytes=size_bytes, start_s=0.0, end_s=end_s)
 
 
 def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[Collective]:

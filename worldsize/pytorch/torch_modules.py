@@ -174,7 +174,7 @@ def train(
             finish()
         descend(model, task["rate"])
         states.append(state(model))
-    return _told(states)
+    return {"start": states[0], "first": states[1], "end": states[-1]}
 
 
 def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
@@ -190,10 +190,6 @@ def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor
         torch.stack(losses).mean().backward()
         descend(model, tasks[0]["rate"])
         states.append(state(model))
-    return _told(states)
-
-
-def _told(states: list[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
     return {"start": states[0], "first": states[1], "end": states[-1]}
 
 
