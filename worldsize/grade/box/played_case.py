@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import ArenaResult, ByRank
+from worldsize.checks.arena import ByRank
 from worldsize.checks.in_one_process import NotPlayable, PlayedCase, play
 from worldsize.engines.json_and_bytes import decode
 from worldsize.grade.box import rank as box_rank
@@ -30,7 +30,21 @@ def play_job(job: dict, blob: bytes) -> dict[str, Any]:
         result = play(_case(job, blob))
     except NotPlayable as refused:
         return {"played": {"state": "not playable", "message": str(refused)}}
-    return {"played": _told(result)}
+
+    declared = [span for span in result.trace.spans if span.declared]
+    told = {
+        "state": result.state,
+        "message": result.message,
+        "returned": result.returned,
+        "inputs": result.inputs,
+        "unwaited": result.unwaited,
+        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
+        "transfers": _columns(
+            result.trace.transfers, ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
+        ),
+        "work": _columns(declared, ("rank",), ("start_s", "end_s")),
+    }
+    return {"played": told}
 
 
 def _case(job: dict, blob: bytes) -> PlayedCase:
@@ -46,8 +60,9 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
         for place, values in own_by_place.items():
             more[rank][place] = values[rank]
 
-    driver = box_rank.driver_of(job)
-    works = functions if driver is None else [partial(driver, function) for function in functions]
+    works, driver = functions, box_rank.driver_of(job)
+    if driver is not None:
+        works = [partial(driver, function) for function in functions]
     return PlayedCase(
         fn=functions[0],
         inputs=decode(inputs, blob),
@@ -71,25 +86,6 @@ def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
         if value.__class__ is time.sleep.__class__ and value in late:
             vars(module)[name] = late[value]
     return partial(box_rank.function_of, vars(module), errors=errors)
-
-
-# ---- the report ------------------------------------------------------------------------------
-
-
-def _told(result: ArenaResult) -> dict[str, Any]:
-    declared = [span for span in result.trace.spans if span.declared]
-    return {
-        "state": result.state,
-        "message": result.message,
-        "returned": result.returned,
-        "inputs": result.inputs,
-        "unwaited": result.unwaited,
-        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
-        "transfers": _columns(
-            result.trace.transfers, ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
-        ),
-        "work": _columns(declared, ("rank",), ("start_s", "end_s")),
-    }
 
 
 def _columns(rows: Sequence[Any], integers: Sequence[str], seconds: Sequence[str]) -> dict[str, np.ndarray]:
