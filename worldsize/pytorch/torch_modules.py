@@ -68,21 +68,9 @@ def _in_turn(random: torch.Generator, rank: int, step: int) -> tuple:
     return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % 2
 
 
-def _convolutions() -> nn.Module:
-    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    model[1].eval()  # it computes with its buffers, as in fine-tuning
-    return model
-
-
 def _tied() -> nn.Module:
     model = nn.Sequential(nn.Embedding(11, 6), nn.LayerNorm(6), nn.Linear(6, 11))
     model[2].weight = model[0].weight
-    return model
-
-
-def _frozen() -> nn.Module:
-    model = nn.Sequential(nn.EmbeddingBag(9, 6), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    model[0].requires_grad_(False)
     return model
 
 
@@ -91,12 +79,22 @@ MODULES = {
         lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True), _rows(3, 5, 8)
     ),
     "an LSTM with a projection": ModuleKind(lambda: nn.LSTM(5, 6, num_layers=2, proj_size=3), _rows(4, 3, 5)),
-    "a conv net with BatchNorm": ModuleKind(_convolutions, _rows(2, 2, 6, 6)),
+    "a conv net with BatchNorm": ModuleKind(
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4).eval(),  # it computes with its buffers, as in fine-tuning
+            nn.ReLU(), nn.Flatten(), nn.Linear(64, 3),
+        ),
+        _rows(2, 2, 6, 6),
+    ),
     "an embedding tied to the output": ModuleKind(_tied, _tokens(11, 3, 4)),
-    "a frozen embedding": ModuleKind(_frozen, _tokens(9, 3, 4)),
+    "a frozen embedding": ModuleKind(
+        lambda: nn.Sequential(nn.EmbeddingBag(9, 6).requires_grad_(False), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
+        _tokens(9, 3, 4),
+    ),
     "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn),
     "weights of two dtypes": ModuleKind(TwoDtypes, _rows(3, 5)),
-}
+}  # fmt: skip
 
 
 def module_task(name: str, **given: Any) -> ModuleTask:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import ByRank
+from worldsize.checks.arena import ArenaResult, ByRank
 from worldsize.checks.in_one_process import NotPlayable, PlayedCase, play
 from worldsize.engines.json_and_bytes import decode
 from worldsize.grade.box import rank as box_rank
@@ -30,21 +30,7 @@ def play_job(job: dict, blob: bytes) -> dict[str, Any]:
         result = play(_case(job, blob))
     except NotPlayable as refused:
         return {"played": {"state": "not playable", "message": str(refused)}}
-
-    declared = [span for span in result.trace.spans if span.declared]
-    told = {
-        "state": result.state,
-        "message": result.message,
-        "returned": result.returned,
-        "inputs": result.inputs,
-        "unwaited": result.unwaited,
-        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
-        "transfers": _columns(
-            result.trace.transfers, ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
-        ),
-        "work": _columns(declared, ("rank",), ("start_s", "end_s")),
-    }
-    return {"played": told}
+    return {"played": _told(result)}
 
 
 def _case(job: dict, blob: bytes) -> PlayedCase:
@@ -86,6 +72,25 @@ def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
         if value.__class__ is time.sleep.__class__ and value in late:
             vars(module)[name] = late[value]
     return partial(box_rank.function_of, vars(module), errors=errors)
+
+
+# ---- the report ------------------------------------------------------------------------------
+
+
+def _told(result: ArenaResult) -> dict[str, Any]:
+    declared = [span for span in result.trace.spans if span.declared]
+    return {
+        "state": result.state,
+        "message": result.message,
+        "returned": result.returned,
+        "inputs": result.inputs,
+        "unwaited": result.unwaited,
+        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
+        "transfers": _columns(
+            result.trace.transfers, ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
+        ),
+        "work": _columns(declared, ("rank",), ("start_s", "end_s")),
+    }
 
 
 def _columns(rows: Sequence[Any], integers: Sequence[str], seconds: Sequence[str]) -> dict[str, np.ndarray]:
