@@ -31,7 +31,7 @@ def test_a_thousand_variants_have_one_answer_each_computed_in_two_ways(name):
     question, known = BY_ID[name], {}
     for seed in range(VARIANTS):
         one = variant(question, str(seed))
-        given = Given(one.numbers)
+        given = Given(**one.numbers)
         assert math.isfinite(one.answer) and one.answer > 0
         assert math.isclose(question.again(given), one.answer, rel_tol=AGREE), one.numbers
         assert known.setdefault(one.text, one.answer) == one.answer, "the same text has two answers"
@@ -46,7 +46,7 @@ def test_a_usual_wrong_answer_counts_as_wrong(name):
     for seed in range(VARIANTS // 10):
         one = variant(question, str(seed))
         for slip in question.slips:
-            assert abs(slip(Given(one.numbers)) - one.answer) > one.tolerance + (APART - TOLERANCE) * one.answer / 2
+            assert abs(slip(Given(**one.numbers)) - one.answer) > one.tolerance + (APART - TOLERANCE) * one.answer / 2
 
 
 def test_a_question_whose_slip_is_always_right_is_refused():
@@ -78,7 +78,7 @@ def to_the_server(fabric, size, n):
 
 def small(name: str) -> list[Given]:
     """A few variants whose ranks are few and whose bytes divide, so that the ranks can send them."""
-    found = [Given(variant(BY_ID[name], str(seed)).numbers) for seed in range(200)]
+    found = [Given(**variant(BY_ID[name], str(seed)).numbers) for seed in range(200)]
     fits = [given for given in found if given.n <= 8 and given.mb * 10**6 % given.n == 0 and given.mb <= 40]
     return fits[:4]
 

@@ -36,7 +36,7 @@ class FakeMachine:
         self.ranks = [self.RANK]
         monkeypatch.setattr(shared_time, "_PROC", folder)
         monkeypatch.setattr(shared_time, "descendants", lambda server: self.ranks)
-        monkeypatch.setattr(shared_time, "usage", lambda server: Usage(cpu_s=self._used_s))
+        monkeypatch.setattr(shared_time, "usage", lambda servers: Usage(cpu_s=self._used_s))
         monkeypatch.setattr(os, "cpu_count", lambda: 2)
         self.says()
 

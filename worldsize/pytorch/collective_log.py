@@ -58,22 +58,26 @@ class CollectiveLog:
 
     def install(self) -> None:
         """Wrap the functions of `torch.distributed` in this process."""
+        wrapped = {}
         for op in OPERATIONS:
             name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
-            self._replace(name, self._recorded(op, getattr(distributed_c10d, name)))
+            wrapped[name] = self._recorded(op, getattr(distributed_c10d, name))
         for name in RENDEZVOUS:
-            self._replace(name, self._waiting_in(getattr(distributed_c10d, name), name))
+            wrapped[name] = self._waiting_in(getattr(distributed_c10d, name), name)
         for name, (op, peer) in _PEER.items():
             original = getattr(distributed_c10d, name)
             of = functools.partial(self._wait_for_peer, op, peer)
-            self._replace(name, self._noted(original, of) if name.startswith("i") else self._waiting_in(original, of))
+            if name.startswith("i"):
+                wrapped[name] = self._noted(original, of)
+            else:
+                wrapped[name] = self._waiting_in(original, of)
+
+        for name, function in wrapped.items():
+            setattr(dist, name, function)
+            setattr(distributed_c10d, name, function)
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
             setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), f"store.{name}"))
-
-    def _replace(self, name: str, function: Callable) -> None:
-        for module in (dist, distributed_c10d):
-            setattr(module, name, function)
 
     def peer_wait(self) -> Wait | None:
         """Return the message of `torch.distributed` itself that the rank now waits for, or None."""
@@ -92,9 +96,10 @@ class CollectiveLog:
 
     def waits(self) -> tuple[Span, ...]:
         """Return the rank's waits outside of collectives, including the current one."""
-        waiting = self._waiting
-        now = [] if waiting is None else [self._wait(*waiting, ended=False)]
-        return (*self._waits, *now)
+        waits, waiting = list(self._waits), self._waiting
+        if waiting is not None:
+            waits.append(self._wait(*waiting, ended=False))
+        return tuple(waits)
 
     def waits_in(self, since_s: float) -> str:
         """Return what this rank has waited in for at least `since_s` seconds (a collective's call, a rendezvous, the wait for a
@@ -199,19 +204,15 @@ class CollectiveLog:
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
     """Return the bytes of this rank's input: the argument at `place` or called `name`; without a name, the first with tensors."""
+    given = list(kwargs.values())
     if len(args) > place:
-        return sum(t.nbytes for t in _tensors(args[place]))
+        given = [args[place]]
+    elif name:
+        given = [kwargs.get(name)]
 
-    for given in [kwargs.get(name)] if name else kwargs.values():
-        tensors = _tensors(given)
+    for value in given:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        tensors = [t for t in values if isinstance(t, torch.Tensor)]
         if tensors:
             return sum(t.nbytes for t in tensors)
     return 0
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for t in value if isinstance(t, torch.Tensor)]
-    return []

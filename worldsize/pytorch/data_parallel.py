@@ -48,7 +48,7 @@ class Cards:
 
         start_s = self.now()
         copies = [t.detach().clone() for t in tensors]
-        size_bytes = sum(t.nbytes for t in copies)
+        size_bytes = _bytes(copies)
         if self._link:
             time.sleep(max(0.0, start_s + self._link.seconds(size_bytes) - self.now()))
 
@@ -73,10 +73,9 @@ class Cards:
         self._spans.append(Span(card, "compute", start_s, self.now(), label))
 
     def trace(self) -> Trace:
-        def ordered(events: list) -> tuple:
-            return tuple(sorted(events, key=lambda e: e.start_s))
-
-        return Trace(self.count, ordered(self._transfers), ordered(self._spans), ordered(self._collectives))
+        for events in (self._transfers, self._spans, self._collectives):
+            events.sort(key=lambda e: e.start_s)
+        return Trace(self.count, tuple(self._transfers), tuple(self._spans), tuple(self._collectives))
 
 
 class Emulated(nn.Module):
@@ -101,9 +100,9 @@ class Emulated(nn.Module):
         pieces = self._scattered(x, x.chunk(cards.count))
 
         with cards.collective("replicate", _bytes([*self.module.parameters()])):
-            replicas = [self._replica(card) for card in range(len(pieces))]
+            replicas = list(map(self._replica, range(len(pieces))))
 
-        outputs = self._threads("forward", [partial(r, p) for r, p in zip(replicas, pieces, strict=True)])
+        outputs = self._threads("forward", list(map(partial, replicas, pieces)))
 
         with cards.collective("gather", _bytes(outputs)):
             gathered = [cards.move([o], card, 0)[0] for card, o in enumerate(outputs)]
@@ -172,11 +171,14 @@ class RecordedCopies:
     source and destination; NCCL may relay a copy from card to card.
     """
 
-    def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:
+    def __init__(
+        self, cards: Cards, comm: Any = None,
+        card_of: Callable[[torch.Tensor], int] = lambda x: max(0, x.get_device()),  # host memory counts as card 0's
+    ) -> None:  # fmt: skip
         if comm is None:
             from torch.nn.parallel import comm
 
-        self._cards, self._comm, self._card_of = cards, comm, card_of or _card_of
+        self._cards, self._comm, self._card_of = cards, comm, card_of
 
     def __enter__(self) -> RecordedCopies:
         self._originals = {name: getattr(self._comm, name) for name in _WAYS}
@@ -224,10 +226,6 @@ _WAYS = {
     "scatter": ("scatter", True), "broadcast_coalesced": ("replicate", True), "gather": ("gather", False),
     "reduce_add_coalesced": ("reduce add", False),
 }  # fmt: skip
-
-
-def _card_of(x: torch.Tensor) -> int:
-    return max(0, x.get_device())  # host memory counts as card 0's
 
 
 def _first(given: Any) -> torch.Tensor:

@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -107,7 +108,8 @@ class _Agents:
         try:
             os.setpgid(0, 0)
             os.environ["NODE"] = str(node)
-            os.register_at_fork(after_in_child=_heed_sigterm)
+            # SIGTERM ends a forked rank, as it ends a fresh process
+            os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
             os.dup2(self._write, 1)
             os.dup2(os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             os.close(self._read)
@@ -151,20 +153,16 @@ def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> No
             world = row["world"]
             notes.say(row["s"], f"step {row['step']}, done by {world} ranks")
 
-        if not killed and row["world"] == NODES and row["step"] >= kill_at:
-            killed = True
-            agents.kill(LOST)
-        elif killed and not back and row["world"] < NODES:
+        if not killed:
+            if row["world"] == NODES and row["step"] >= kill_at:
+                killed = True
+                agents.kill(LOST)
+        elif not back and row["world"] < NODES:
             fewer += row["rank"] == 0
             if fewer == back_after:
                 back = True
                 agents.start(LOST)
                 agents.starts_no_more()
-
-
-def _heed_sigterm() -> None:
-    """Let SIGTERM end a forked rank, as it ends a fresh process."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:

@@ -109,7 +109,11 @@ def fake_rank(
         raise ValueError(f"fake_rank: expected a rank from 0 to {world_size - 1}, got rank {rank!r} of {world_size!r}.")
     if torch.Size(sizes.values()).numel() != world_size:
         raise ValueError(f"fake_rank: the mesh {sizes} doesn't hold {world_size} ranks. Its sizes must multiply to that number.")
-    if not _has_fake_group():
+    try:
+        fake_group = importlib.util.find_spec(FAKE_GROUP)
+    except ModuleNotFoundError:
+        fake_group = None
+    if fake_group is None:
         raise RuntimeError(
             f"fake_rank: expected PyTorch {TORCH} with its private {FAKE_GROUP}, got PyTorch {torch.__version__} without it. "
             f"Install torch=={TORCH}.*, the version this course is tested with."
@@ -148,13 +152,6 @@ fake_world._answer(Path(sys.argv[2]), Path(sys.argv[3]))
 """
 
 
-def _has_fake_group() -> bool:
-    try:
-        return importlib.util.find_spec(FAKE_GROUP) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def _answer(job: Path, answer: Path) -> None:
     """Do the job in the new process, and write (the result, the failure as text)."""
     found, failure = None, ""
@@ -184,31 +181,36 @@ def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: 
         model(x).sum().backward()
         optimizer.step()
 
-    weights = list(model.parameters())
-    states = [value for state in optimizer.state.values() for value in state.values()]
-    found = FakeRank(
-        rank, world_size,
-        tuple(HeldParameter(name, tuple(p.shape), tuple(_local(p).shape)) for name, p in model.named_parameters()),
-        parameter_bytes=_bytes(weights),
-        gradient_bytes=_bytes([p.grad for p in weights if p.grad is not None]),
-        optimizer_bytes=_bytes([value for value in states if isinstance(value, torch.Tensor) and value.dim()]),
-        peak_bytes=meter.peak,
-        collectives=calls.counted(),
-    )  # fmt: skip
+    held, parameter_bytes, gradient_bytes = [], 0, 0
+    for name, p in model.named_parameters():
+        held.append(HeldParameter(name, tuple(p.shape), tuple(_local(p).shape)))
+        parameter_bytes += _local(p).nbytes
+        if p.grad is not None:
+            gradient_bytes += _local(p.grad).nbytes
+
+    optimizer_bytes = 0
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and value.dim():  # not the count of steps
+                optimizer_bytes += _local(value).nbytes
+
     dist.destroy_process_group()
-    return found
+    return FakeRank(
+        rank, world_size, tuple(held), parameter_bytes, gradient_bytes, optimizer_bytes, peak_bytes=meter.peak,
+        collectives=tuple(CollectiveCalls(op, calls.calls[op], calls.bytes[op]) for op in sorted(calls.calls)),
+    )  # fmt: skip
 
 
 class _Calls(TorchDispatchMode):
-    """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones."""
+    """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones.
+
+    `calls[op]` counts an operation's calls, `bytes[op]` the bytes of this rank's inputs to them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._calls: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-
-    def counted(self) -> tuple[CollectiveCalls, ...]:
-        return tuple(CollectiveCalls(op, self._calls[op], self._bytes[op]) for op in sorted(self._calls))
+        self.calls: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         from torch.distributed.tensor import DTensor
@@ -223,15 +225,13 @@ class _Calls(TorchDispatchMode):
             given = args[0]
             if func.namespace == "c10d" and any(part in func._opname for part in _OUTPUT_FIRST):
                 given = args[1]
-            self._calls[op] += 1
-            self._bytes[op] += sum(x.nbytes for x in tree_leaves(given) if isinstance(x, torch.Tensor))
+            self.calls[op] += 1
+            for x in tree_leaves(given):
+                if isinstance(x, torch.Tensor):
+                    self.bytes[op] += x.nbytes
 
         return func(*args, **(kwargs or {}))
 
 
 def _local(x: torch.Tensor) -> torch.Tensor:
     return getattr(x, "_local_tensor", x)
-
-
-def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(_local(x).nbytes for x in tensors)

@@ -57,12 +57,25 @@ class FabricGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Reduce each tensor: each rank sends 2(n − 1)/n of it; for minimum and maximum, all of it to every other rank."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        adds = op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG  # a ReduceOp equals its kind only on the left side of ==
+        extremes = {dist.ReduceOp.MIN: torch.amin, dist.ReduceOp.MAX: torch.amax}
+        extreme = next((fn for known, fn in extremes.items() if op == known), None)
+        if not adds and extreme is None:
+            raise ValueError(f"all_reduce over the fabric: expected SUM, AVG, MIN or MAX, got {op}")
+
         for x in tensors:
-            self._reduce(x.detach(), op)
+            x = x.detach()
+            if adds:
+                all_reduce(self._fabric, x)
+                if op == dist.ReduceOp.AVG:
+                    x /= self.size()
+            else:
+                every = [torch.empty_like(x) for _ in range(self.size())]
+                self._gather(every, x)
+                x.copy_(extreme(torch.stack(every), dim=0))
         return Done(list(tensors))
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        return self.allreduce(tensors, opts)
+    allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Send each tensor whole from the root to every other rank."""
@@ -92,22 +105,6 @@ class FabricGroup(dist.ProcessGroup):
         return self.allreduce([torch.ones(1)])
 
     # ---- messages ----------------------------------------------------------------------------
-
-    def _reduce(self, x: torch.Tensor, op: Any) -> None:
-        if op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG:  # a ReduceOp equals its kind only on the left side of ==
-            all_reduce(self._fabric, x)
-            if op == dist.ReduceOp.AVG:
-                x /= self.size()
-            return
-
-        extremes = {dist.ReduceOp.MIN: torch.amin, dist.ReduceOp.MAX: torch.amax}
-        chosen = next((fn for known, fn in extremes.items() if op == known), None)
-        if chosen is None:
-            raise ValueError(f"all_reduce over the fabric: expected SUM, AVG, MIN or MAX, got {op}")
-
-        every = [torch.empty_like(x) for _ in range(self.size())]
-        self._gather(every, x)
-        x.copy_(chosen(torch.stack(every), dim=0))
 
     def _gather(self, given: Tensors, own: torch.Tensor) -> None:
         """Gather every rank's tensor into `given`, by rank."""

@@ -158,7 +158,9 @@ class _Supervisor:
                 self.end()
                 self._start()
 
-            until_s = min([self.plan.day_s, *(second for second, _ in coming[:1])])
+            until_s = self.plan.day_s
+            if coming:
+                until_s = min(until_s, coming[0][0])
             self._wait(min(_LOOK_S, max(0.0, until_s - now_s)))
 
         self.course.append((self.plan.day_s, float(self.told[_WORK_S])))

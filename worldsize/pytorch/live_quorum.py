@@ -111,10 +111,15 @@ class Quorum:
         """Tell the supervisor, wait for the next quorum, and return True if the step that ends here counts."""
         try:
             _put(self._control, (said, value))
-            (counts, self._last, *coming), ends = _take_with_sockets(self._control)
+            # the sockets that `_put` sends along come with the length
+            head, numbers, *_ = socket.recv_fds(self._control, _LENGTH, _MOST_LINES)
+            if not head:
+                raise EOFError
+
+            counts, self._last, *coming = pickle.loads(exactly(self._control, int.from_bytes(head, "big")))
+            self._coming = coming, [socket.socket(fileno=number) for number in numbers]
         except (OSError, EOFError):
             os._exit(_ALONE)  # the supervisor is gone
-        self._coming = coming, ends
         return counts
 
     def _begin(self, state: State) -> None:
@@ -127,14 +132,17 @@ class Quorum:
         if changed:
             self._close()
             self.members, self._root = changed
-            others = [rank for rank in self.members if rank != self._root] if self.rank == self._root else [self._root]
+            others = [self._root]
+            if self.rank == self._root:
+                others = [rank for rank in self.members if rank != self._root]
             self._lines = dict(zip(others, ends, strict=True))
 
-        for rank in self.behind if self.rank == self._root else ():
-            try:
-                _put(self._lines[rank], state)
-            except OSError:
-                self._close()
+        if self.rank == self._root:
+            for rank in self.behind:
+                try:
+                    _put(self._lines[rank], state)
+                except OSError:
+                    self._close()
 
     def _close(self) -> None:
         for line in self._lines.values():
@@ -196,7 +204,7 @@ class _QuorumSupervisor:
         kills = list(self.plan.failures)
         starts: dict[int, float] = {}
         told_s = 0.0
-        while (now_s := self._now_s()) < self.plan.run_s:
+        while (now_s := time.monotonic() - self.began_s) < self.plan.run_s:
             if kills and now_s >= kills[0][0]:
                 rank = kills.pop(0)[1]
                 starts[rank] = now_s + self.plan.away_s  # a second kill during the absence restarts the countdown
@@ -215,7 +223,9 @@ class _QuorumSupervisor:
                 news = {"step": now_s / hour_s, "steps": self.plan.run_s / hour_s, "members": len(self.quorum)}
                 print(json.dumps(news), flush=True)
 
-            until_s = min([now_s + _LOOK_S, self.plan.run_s, *starts.values(), *(second for second, _ in kills[:1])])
+            until_s = min([now_s + _LOOK_S, self.plan.run_s, *starts.values()])
+            if kills:
+                until_s = min(until_s, kills[0][0])
             self._hear(max(0.0, until_s - now_s))
             self._decide()
 
@@ -225,9 +235,6 @@ class _QuorumSupervisor:
             self._decide(last=True)
         states = {rank: _take(member.control) for rank, member in self.quorum.items() if member.step == self.step}
         return {"steps": steps, "events": events, "states": states, **_measured(self.plan, steps, events)}
-
-    def _now_s(self) -> float:
-        return time.monotonic() - self.began_s
 
     def _start(self, rank: int) -> None:
         control, own = socket.socketpair()
@@ -269,7 +276,7 @@ class _QuorumSupervisor:
             return
 
         counts = all(self.votes.values())
-        self.steps.append((self._now_s(), len(self.quorum), counts))
+        self.steps.append((time.monotonic() - self.began_s, len(self.quorum), counts))
         if counts:
             self.step += 1
             for member in self.quorum.values():
@@ -279,15 +286,17 @@ class _QuorumSupervisor:
     def _name_quorum(self, counts: bool, last: bool = False) -> None:
         """Tell every rank that asks for the next step whether the last one counts, and who takes the next."""
         before, self.votes = self.quorum, {}
-        newest = [rank for rank, member in self.alive.items() if member.asks and member.step == self.step]
+        self.quorum = {rank: member for rank, member in sorted(self.alive.items()) if member.asks}
+        newest, behind = [], []
+        for rank, member in self.quorum.items():
+            if member.step == self.step:
+                newest.append(rank)
+            else:
+                behind.append(rank)
+            if before and before.get(rank) is not member:
+                self.events.append((time.monotonic() - self.began_s, "joined", rank))
         if not newest:
             raise RuntimeError("live_quorum: all members were lost at once; only a checkpoint can restore the state")
-
-        self.quorum = {rank: member for rank, member in sorted(self.alive.items()) if member.asks}
-        behind = tuple(rank for rank in self.quorum if rank not in newest)
-        if before:
-            joined = [rank for rank, member in self.quorum.items() if before.get(rank) is not member]
-            self.events += [(self._now_s(), "joined", rank) for rank in joined]
 
         root = min(newest)
         changed = None
@@ -302,7 +311,7 @@ class _QuorumSupervisor:
         for rank, member in self.quorum.items():
             member.asks = False
             with suppress(OSError):  # the rank was killed a moment ago; `_hear` notices next
-                _put(member.control, (counts, last, behind, changed), ends[rank])
+                _put(member.control, (counts, last, tuple(behind), changed), ends[rank])
             for end in ends[rank]:
                 end.close()  # so that a line closes when the process at its other end ends
 
@@ -316,22 +325,22 @@ class _QuorumSupervisor:
 def _measured(plan: QuorumPlan, steps: list[tuple[float, int, bool]], events: list[tuple[float, str, int]]) -> dict[str, Any]:
     full = [b[0] - a[0] for a, b in pairwise(steps) if a[1:] == b[1:] == (plan.ranks, True)]
     step_s = statistics.mean(full) if full else math.nan
-    course = [(0.0, 0.0)]
+    course, counted = [(0.0, 0.0)], 0
     for second, members, counts in steps:
         course.append((second, course[-1][1] + counts * step_s * members / plan.ranks))
+        counted += counts
 
     killed: dict[int, float] = {}
-    away_s = []
+    away_s, kills = [], 0
     for second, what, rank in events:
         if what == "killed":
             killed[rank] = second
+            kills += 1
         elif rank in killed:
             away_s.append(second - killed.pop(rank))
-    kills = sum(what == "killed" for _, what, _ in events)
-    counted_s = step_s * sum(counts for _, _, counts in steps)
     return {
         "work_s": course[-1][1], "course": course, "step_s": step_s, "kills": kills,
-        "pause_s": max(0.0, steps[-1][0] - counted_s) / kills if kills else math.nan,
+        "pause_s": max(0.0, steps[-1][0] - step_s * counted) / kills if kills else math.nan,
         "away_s": statistics.mean(away_s) if away_s else math.nan,
     }  # fmt: skip
 
@@ -368,11 +377,3 @@ def _put(line: socket.socket, value: Any, ends: Sequence[socket.socket] = ()) ->
 def _take(line: socket.socket) -> Any:
     """Return the next value from a socket; raise EOFError if its other end is gone."""
     return pickle.loads(exactly(line, int.from_bytes(exactly(line, _LENGTH), "big")))
-
-
-def _take_with_sockets(line: socket.socket) -> tuple[Any, list[socket.socket]]:
-    head, numbers, *_ = socket.recv_fds(line, _LENGTH, _MOST_LINES)
-    if not head:
-        raise EOFError
-    value = pickle.loads(exactly(line, int.from_bytes(head, "big")))
-    return value, [socket.socket(fileno=number) for number in numbers]

@@ -77,7 +77,13 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
     _meet(seen.world_size)
 
     seen.collectives = tuple(_collectives(profiled.events(), seen.rank, item_bytes))
-    seen.transfers = tuple(_transfers(before, after, owner, seen.rank, end_s))
+    arrived: Counter = Counter()  # bytes by sender
+    for ports, size_bytes in after.items():
+        arrived[owner.get(ports[1], seen.rank)] += size_bytes - before.get(ports, 0)
+    for peer, size_bytes in arrived.items():
+        if peer != seen.rank and size_bytes > NOTES_BYTES:
+            transfer = Transfer(src=peer, dst=seen.rank, size_bytes=size_bytes, start_s=0.0, end_s=end_s)
+            seen.transfers += (transfer,)
 
 
 def together(testimonies: Iterable[ObservedStep]) -> Trace:
@@ -85,14 +91,14 @@ def together(testimonies: Iterable[ObservedStep]) -> Trace:
 
     `testimonies` are the observations of all ranks.
     """
-    testimonies = list(testimonies)
-    transfers, collectives = [], []
+    ranks, transfers, collectives = 0, [], []
     for seen in testimonies:
+        ranks += 1
         transfers += seen.transfers
         collectives += seen.collectives
 
     collectives.sort(key=lambda c: c.start_s)
-    return Trace(len(testimonies), transfers=tuple(sorted(transfers)), collectives=tuple(collectives))
+    return Trace(ranks, transfers=tuple(sorted(transfers)), collectives=tuple(collectives))
 
 
 def received_bytes() -> dict[tuple[int, int], int]:
@@ -101,34 +107,23 @@ def received_bytes() -> dict[tuple[int, int], int]:
     {(own port, peer's port): bytes received}; empty if the system does not count.
     """
     found = {}
-    with suppress(OSError):
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError, struct.error):
-                if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                    found.update(_counted(int(name)))
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return found
+
+    for name in names:
+        with suppress(OSError, struct.error):  # closed meanwhile, or not connected
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                ports = connection.getsockname()[1], connection.getpeername()[1]
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                found[ports] = struct.unpack_from("Q", info, _RECEIVED_AT)[0]
     return found
-
-
-def _counted(fd: int) -> dict[tuple[int, int], int]:
-    """Return the counter of the socket with this number; {} if it is no TCP connection. Raises OSError for no socket."""
-    with socket.socket(fileno=os.dup(fd)) as connection:
-        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
-            return {}
-
-        ports = connection.getsockname()[1], connection.getpeername()[1]
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-        return {ports: struct.unpack_from("Q", info, _RECEIVED_AT)[0]}
-
-
-def _transfers(before: dict, after: dict, owner: dict[int, int], rank: int, end_s: float) -> Iterator[Transfer]:
-    arrived: Counter = Counter()
-    for ports, size_bytes in after.items():
-        peer = owner.get(ports[1], rank)
-        arrived[peer] += size_bytes - before.get(ports, 0)
-
-    for peer, size_bytes in arrived.items():
-        if peer != rank and size_bytes > NOTES_BYTES:
-            yield Transfer(src=peer, dst=rank, size_bytes=size_bytes, start_s=0.0, end_s=end_s)
 
 
 def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[Collective]:
@@ -136,7 +131,7 @@ def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[
         named = _COLLECTIVE.fullmatch(event.name)
         if named:
             start_us, end_us = event.time_range.start, event.time_range.end
-            size_bytes = item_bytes * sum(math.prod(shape) for shape in event.input_shapes or () if shape)
+            size_bytes = item_bytes * sum(map(math.prod, filter(None, event.input_shapes or ())))
             yield Collective(named[1], size_bytes, rank, float(start_us) * 1e-6, float(end_us) * 1e-6)
 
 

@@ -65,8 +65,12 @@ class Profile:
     @property
     def collectives(self) -> list[Slice]:
         """The collectives of a backend such as gloo, each from the start to the end of this rank's part."""
-        sent = ("send", "recv", "recvAnySource")
-        return [one for one in self.slices if one.name.startswith(_BACKENDS) and one.name.partition(":")[2] not in sent]
+        found = []
+        for one in self.slices:
+            operation = one.name.partition(":")[2]
+            if one.name.startswith(_BACKENDS) and operation not in ("send", "recv", "recvAnySource"):
+                found.append(one)
+        return found
 
     @property
     def operators(self) -> list[Slice]:
@@ -154,21 +158,26 @@ def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, floa
 
 def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> tuple[tuple[ChromeRow, ...], tuple[str, ...]]:
     """Return the rows of work and memory in `rank`'s group, one row per thread, and the threads' names in that order."""
-    names = {row["tid"]: row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "thread_name"}
-    kept = [row for row in rows if row.get("cat") in _KEPT and row["name"] != _MARK]
+    names, kept = {}, []
+    for row in rows:
+        if (row["ph"], row["name"]) == ("M", "thread_name"):
+            names[row["tid"]] = row["args"]["name"]
+        elif row.get("cat") in _KEPT and row["name"] != _MARK:
+            kept.append(row)
 
-    found, threads = [], {}  # of each thread its row's number, and its name
+    found, threads, numbers = [], [], {}
     for row in sorted(kept, key=lambda row: row["ts"]):
         thread = row["tid"]
-        if thread in threads:
+        if thread in numbers:
             continue
 
         name, number = names.get(thread, str(thread)), FIRST_THREAD + len(threads)
         short = name.partition("(")[2].rstrip(")") or name  # "python" of "thread 15585 (python)"
-        threads[thread] = number, short
+        numbers[thread] = number
+        threads.append(short)
         about = {"name": f"profiler: {short}"}
         found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": about})
 
     for row in kept:
-        found.append({**row, "pid": rank, "tid": threads[row["tid"]][0], "ts": row["ts"] + offset_s * 1e6})
-    return tuple(found), tuple(short for _, short in threads.values())
+        found.append({**row, "pid": rank, "tid": numbers[row["tid"]], "ts": row["ts"] + offset_s * 1e6})
+    return tuple(found), tuple(threads)

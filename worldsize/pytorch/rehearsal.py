@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from worldsize.fabric.collectives import meet
-from worldsize.fabric.interface import Fabric, Handle
+from worldsize.fabric.interface import Fabric
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, Schedules, needed
 from worldsize.report import span
 
@@ -50,7 +50,15 @@ def rehearse(
     first = copy * ranks
     meet(fabric)
     handles = []
-    last = {tuple(chunk): micro for way, micro, *chunk in schedules[stage] if way == BACKWARD}
+    last_backwards = {}  # by chunk: the action whose layers send their gradients one by one
+    other_copy = (fabric.rank + fabric.world_size // 2) % fabric.world_size
+    layers = layer_bytes = 0
+    if gradients:
+        layers, layer_bytes = gradients.layers, gradients.size_bytes // gradients.layers
+        if gradients.overlap:
+            for action in schedules[stage]:
+                if action[0] == BACKWARD:
+                    last_backwards[tuple(action[2:])] = tuple(action)
 
     for way, micro, *chunk in schedules[stage]:
         part = sum(chunk) * ranks + stage
@@ -62,8 +70,10 @@ def rehearse(
         if chunks > 1:
             label += f" of chunk {sum(chunk)}"
         with span(label):
-            if gradients and gradients.overlap and way == BACKWARD and last[tuple(chunk)] == micro:
-                handles += _layer_by_layer(fabric, seconds[1], chunks, gradients)
+            if (way, micro, *chunk) in last_backwards.values():
+                for _ in range(layers // chunks):
+                    fabric.compute(seconds[1] / layers)
+                    handles.append(fabric.isend(_message(layer_bytes), other_copy, GRADIENT_TAG))
             else:
                 fabric.compute(seconds[WAYS.index(way)] / chunks)
 
@@ -72,30 +82,13 @@ def rehearse(
             tag = _tag(way, micro, after, ranks * chunks)
             handles.append(fabric.isend(_message(size_bytes), first + after % ranks, tag))
 
-    if gradients:
-        if not gradients.overlap:
-            handles += [_send_gradient(fabric, gradients) for _ in range(gradients.layers)]
-        for _ in range(gradients.layers):
-            fabric.recv(_message(gradients.size_bytes // gradients.layers), _other_copy(fabric), GRADIENT_TAG)
+    if gradients and not gradients.overlap:
+        for _ in range(layers):
+            handles.append(fabric.isend(_message(layer_bytes), other_copy, GRADIENT_TAG))
+    for _ in range(layers):
+        fabric.recv(_message(layer_bytes), other_copy, GRADIENT_TAG)
     for handle in handles:
         handle.wait()
-
-
-def _layer_by_layer(fabric: Fabric, backward_s: float, chunks: int, gradients: Gradients) -> list[Handle]:
-    """Go backward through a chunk, and send each layer's gradient as soon as it is made."""
-    handles = []
-    for _ in range(gradients.layers // chunks):
-        fabric.compute(backward_s / gradients.layers)
-        handles.append(_send_gradient(fabric, gradients))
-    return handles
-
-
-def _send_gradient(fabric: Fabric, gradients: Gradients) -> Handle:
-    return fabric.isend(_message(gradients.size_bytes // gradients.layers), _other_copy(fabric), GRADIENT_TAG)
-
-
-def _other_copy(fabric: Fabric) -> int:
-    return (fabric.rank + fabric.world_size // 2) % fabric.world_size
 
 
 def _message(size_bytes: int) -> torch.Tensor:

@@ -176,7 +176,7 @@ class _Kept:
 
     def counting(self) -> AbstractContextManager:
         """Return a context manager that counts the tensors saved inside."""
-        return torch.autograd.graph.saved_tensors_hooks(lambda x: _Saved(self, x), _Saved.give)
+        return torch.autograd.graph.saved_tensors_hooks(lambda x: _Saved(self, x), lambda saved: saved.x)
 
     def note(self, x: torch.Tensor, step: int) -> None:
         place = x.untyped_storage().data_ptr()
@@ -193,11 +193,8 @@ class _Saved:
     """A tensor kept by autograd, from the forward until the backward frees it."""
 
     def __init__(self, kept: _Kept, x: torch.Tensor) -> None:
-        self._kept, self._x = kept, x.detach()  # an output would hold its own graph
-        kept.note(self._x, 1)
-
-    def give(self) -> torch.Tensor:
-        return self._x
+        self._kept, self.x = kept, x.detach()  # an output would hold its own graph
+        kept.note(self.x, 1)
 
     def __del__(self) -> None:
-        self._kept.note(self._x, -1)
+        self._kept.note(self.x, -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -101,9 +102,10 @@ class Network(nn.Module):
 
         random = _random(task, fabric.rank)
         dtype = getattr(torch, task["dtype"])
-        shapes = list(zip(task["sizes"][1:], task["sizes"], strict=False))
-        drawn = [torch.randn(s, generator=random, dtype=torch.float64) / s[1] ** 0.5 for s in shapes]
-        self.weights = nn.ParameterList([nn.Parameter(w.to(dtype)) for w in drawn])
+        self.weights = nn.ParameterList()
+        for inputs, outputs in pairwise(task["sizes"]):
+            drawn = torch.randn((outputs, inputs), generator=random, dtype=torch.float64) / inputs**0.5
+            self.weights.append(nn.Parameter(drawn.to(dtype)))
 
         for first, second in task["tied"]:
             self.weights[second] = self.weights[first]
@@ -119,8 +121,12 @@ class Network(nn.Module):
             x = x @ weight.T
             if any(declared_s):
                 x = _Stretch.apply(x, self._fabric, *declared_s)
-            x = x.tanh() if layer < last else x
-        return self.graphs.mark(x) if self._task["parts"] > 1 else x
+            if layer < last:
+                x = x.tanh()
+
+        if self._task["parts"] > 1:
+            x = self.graphs.mark(x)
+        return x
 
 
 def network(fabric: Fabric, task: TrainingTask) -> Network:
@@ -158,10 +164,12 @@ def train(
     which runs the next micro-batch's forward on request. `forward` replaces `model(x)`. Returns {"weights": the parameters at the
     end, "seconds": of each step} and, with several parts, "graphs": the most micro-batches whose tensors autograd kept at once.
     """
+    if forward is None:
+        forward = model
     seconds = []
     for step in range(task["steps"]):
         model.zero_grad()
-        losses = (loss(task, fabric.rank, forward or model, step, part) for part in range(task["parts"]))
+        losses = (loss(task, fabric.rank, forward, step, part) for part in range(task["parts"]))
 
         begin_s = time.monotonic()
         gradients(losses if task["parts"] > 1 else next(losses))

@@ -63,19 +63,9 @@ def _tokens(vocabulary: int, *shape: int) -> Inputs:
     return lambda random, rank, step: (torch.randint(vocabulary, shape, generator=random),)
 
 
-def _in_turn(layers: int) -> Inputs:
-    """Return inputs that use a different layer on the next rank and at the next step, never the first or the last."""
-
-    def inputs(random: torch.Generator, rank: int, step: int) -> tuple:
-        return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % (layers - 2)
-
-    return inputs
-
-
-def _convolutions() -> nn.Module:
-    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    model[1].eval()  # it computes with its buffers, as in fine-tuning
-    return model
+def _in_turn(random: torch.Generator, rank: int, step: int) -> tuple:
+    """Return rows for one of four layers: another on the next rank and at the next step, never the first or the last."""
+    return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % 2
 
 
 def _tied() -> nn.Module:
@@ -84,23 +74,27 @@ def _tied() -> nn.Module:
     return model
 
 
-def _frozen() -> nn.Module:
-    model = nn.Sequential(nn.EmbeddingBag(9, 6), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    model[0].requires_grad_(False)
-    return model
-
-
 MODULES = {
     "a TransformerEncoderLayer": ModuleKind(
         lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True), _rows(3, 5, 8)
     ),
     "an LSTM with a projection": ModuleKind(lambda: nn.LSTM(5, 6, num_layers=2, proj_size=3), _rows(4, 3, 5)),
-    "a conv net with BatchNorm": ModuleKind(_convolutions, _rows(2, 2, 6, 6)),
+    "a conv net with BatchNorm": ModuleKind(
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4).eval(),  # it computes with its buffers, as in fine-tuning
+            nn.ReLU(), nn.Flatten(), nn.Linear(64, 3),
+        ),
+        _rows(2, 2, 6, 6),
+    ),
     "an embedding tied to the output": ModuleKind(_tied, _tokens(11, 3, 4)),
-    "a frozen embedding": ModuleKind(_frozen, _tokens(9, 3, 4)),
-    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn(4)),
+    "a frozen embedding": ModuleKind(
+        lambda: nn.Sequential(nn.EmbeddingBag(9, 6).requires_grad_(False), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
+        _tokens(9, 3, 4),
+    ),
+    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn),
     "weights of two dtypes": ModuleKind(TwoDtypes, _rows(3, 5)),
-}
+}  # fmt: skip
 
 
 def module_task(name: str, **given: Any) -> ModuleTask:
@@ -122,7 +116,7 @@ def module(task: ModuleTask) -> nn.Module:
     torch's own generator stays as it was.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_number(task, 0))
+        torch.manual_seed(_random(task, 0).initial_seed())
         made = MODULES[task["module"]].build().to(getattr(torch, task["dtype"]))
         for buffer in made.buffers():
             if buffer.dtype.is_floating_point:
@@ -137,9 +131,13 @@ def module(task: ModuleTask) -> nn.Module:
 
 def inputs(task: ModuleTask, rank: int, step: int) -> tuple:
     """Return the arguments of a rank's module at a step: the rank's own rows, in the task's dtype."""
-    given = MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step)
     dtype = getattr(torch, task["dtype"])
-    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in given)
+    given = []
+    for x in MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step):
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            x = x.to(dtype)
+        given.append(x)
+    return tuple(given)
 
 
 def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Tensor:
@@ -147,7 +145,8 @@ def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Ten
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")  # another way is taken
         made = forward(*inputs(task, rank, step))
-    made = made[0] if isinstance(made, tuple) else made  # an LSTM also returns its state
+    if isinstance(made, tuple):  # an LSTM also returns its state
+        made = made[0]
     wanted = torch.randn(made.shape, generator=_random(task, 1_000 + step), dtype=torch.float64)
     return nn.functional.mse_loss(made, wanted.to(made.dtype))
 
@@ -173,7 +172,7 @@ def train(
             finish()
         descend(model, task["rate"])
         states.append(state(model))
-    return _told(states)
+    return {"start": states[0], "first": states[1], "end": states[-1]}
 
 
 def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
@@ -189,16 +188,8 @@ def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor
         torch.stack(losses).mean().backward()
         descend(model, tasks[0]["rate"])
         states.append(state(model))
-    return _told(states)
-
-
-def _told(states: list[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
     return {"start": states[0], "first": states[1], "end": states[-1]}
 
 
 def _random(task: ModuleTask, place: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_number(task, place))
-
-
-def _number(task: ModuleTask, place: int) -> int:
-    return (task["seed"] * 1_000_003 + place + 1) % 2**61
+    return torch.Generator().manual_seed((task["seed"] * 1_000_003 + place + 1) % 2**61)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def confine(order: dict[str, Any], mode: SandboxMode) -> None:
     """Confine this process for good, as the server's `order` to start a rank says."""
     privileges.be_ended_first()
-    address_bytes = order.get("address_bytes") or limits.size_bytes() + order["memory_bytes"]
+    address_bytes = order.get("address_bytes")
+    if not address_bytes:
+        address_bytes = limits.size_bytes() + order["memory_bytes"]
     if mode == "own":
         namespaces.unshare_rest()
         if order["together"]:
@@ -40,15 +42,6 @@ def confine(order: dict[str, Any], mode: SandboxMode) -> None:
     else:
         seccomp.new_session_keyring(order["keyctl"])
         privileges.drop_privileges(**kept, processes=order["processes"])
-
-
-def hide_for_many(order: dict[str, Any]) -> None:
-    """Hide other processes from all processes of one submission, in a fresh sandbox that serves several.
-
-    Afterwards no process can read its own size, so `order` gets the address limit of each.
-    """
-    order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
-    namespaces.hide_processes(order["named"])
 
 
 def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:

@@ -21,6 +21,7 @@ from worldsize.grade.isolation.notifications import Call, copied
 _RENAMES = ("rename", "renameat", "renameat2")
 _AT_FDCWD = -100 & 0xFFFFFFFF  # the working directory, in place of a folder's descriptor
 _WRITES = ("write", "writev", "pwrite64")
+_ON_A_FILE = ("fsync", "fdatasync", *_WRITES)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Inode = tuple[int, int]  # device, number
@@ -107,7 +108,7 @@ class FolderRecord:
             source, target = (self._path(call, folder, at) for folder, at in places)
             if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
                 self.elsewhere = os.path.dirname(source)
-        elif name in ("fsync", "fdatasync") or name in _WRITES:
+        elif name in _ON_A_FILE:
             descriptor = copied(call, self._getfd)
             if descriptor is not None:
                 self._note_on_file(descriptor, synced=name not in _WRITES)
@@ -171,9 +172,11 @@ class FolderRecord:
 
     def goes_beyond(self, call: Call, name: str, most_bytes: int) -> bool:
         """Return whether the call would write past byte `most_bytes` of a file, where the kernel stops writing."""
-        if name == "ftruncate" or name == "truncate":
+        if name in ("ftruncate", "truncate"):
             return call.arguments[1] > most_bytes
-        if name not in _WRITES or (name == "write" and call.arguments[2] == 0):
+        if name not in _WRITES:
+            return False
+        if name == "write" and call.arguments[2] == 0:
             return False
 
         descriptor = copied(call, self._getfd)

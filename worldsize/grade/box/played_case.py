@@ -46,8 +46,9 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
         for place, values in own_by_place.items():
             more[rank][place] = values[rank]
 
-    driver = box_rank.driver_of(job)
-    works = functions if driver is None else [partial(driver, function) for function in functions]
+    works, driver = functions, box_rank.driver_of(job)
+    if driver is not None:
+        works = [partial(driver, function) for function in functions]
     return PlayedCase(
         fn=functions[0],
         inputs=decode(inputs, blob),

@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.grade.box import changed_objects, stub_front
-from worldsize.grade.box.confinement import close_all_but, confine, hide_for_many
-from worldsize.grade.isolation import namespaces, privileges, seccomp
+from worldsize.grade.box.confinement import close_all_but, confine
+from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
@@ -90,7 +90,11 @@ class _Server:
         if order["op"] == "spawn":
             self._spawn(order, list(map(PipeEnds, descriptors[::2], descriptors[1::2])))
         elif order["op"] == "kill":
-            self._kill(order["number"])
+            for process, number in self._ranks.items():
+                if number == order["number"]:
+                    with suppress(ProcessLookupError):  # it may not have called setsid yet
+                        os.killpg(process, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
         elif order["op"] == "import":
             for name in order["modules"]:
                 for module in (name, *_LATE.get(name, ())):
@@ -109,18 +113,11 @@ class _Server:
         else:
             process = self._pid_namespace.fork()
 
-        if process == 0 and watched:
-            _oversee(order, lines, self._mode, self._pid_namespace)
         if process == 0:
+            if watched:
+                _oversee(order, lines, self._mode, self._pid_namespace)
             _enter(order, lines, self._mode)
         self._ranks[process] = order["number"]
-
-    def _kill(self, number: int) -> None:
-        for process, its in self._ranks.items():
-            if its == number:
-                with suppress(ProcessLookupError):  # it may not have called setsid yet
-                    os.killpg(process, signal.SIGKILL)
-                os.kill(process, signal.SIGKILL)
 
     def _reap(self) -> None:
         while True:
@@ -173,8 +170,10 @@ def _oversee(
         close_all_but(lines, pid_namespace.home)
         rank.silence_output()
         if mode == "fresh":
-            hide_for_many(order)
-            privileges.become_nobody_who_mounts()
+            # the submission's processes, which share this sandbox, cannot read their own size later
+            order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
+            namespaces.hide_processes(order["named"])
+            privileges.become_nobody(mounts=True)
         warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, mode, pid_namespace.fork)
     finally:
         os._exit(_FAILED)

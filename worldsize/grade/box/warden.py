@@ -99,9 +99,8 @@ def _saved(
 
         changed = set()
         for one in tree.writers:
-            names = (one.told or {}).get("changed")
-            if isinstance(names, list):
-                changed |= {text_of(name, 120) for name in names}
+            if one.told is not None and isinstance(one.told.get("changed"), list):
+                changed.update(text_of(name, 120) for name in one.told["changed"])
         return row, tree.record.files(), changed
 
 
@@ -155,12 +154,16 @@ class _WatchedSave:
             self._answer(one, call, name)
             return
 
-        if one is self._first and self._record.look() and self._record.changes == self._dies_at:
-            self._kill()
+        changed = one is self._first and self._record.look()
+        if self._dies_beyond:
+            dies = self._record.goes_beyond(call, name, self._most_bytes)
+        else:
+            dies = changed and self._record.changes == self._dies_at
+        if dies:
+            self._killed = True
+            self._tree.end()
             return
-        if self._dies_beyond and self._record.goes_beyond(call, name, self._most_bytes):
-            self._kill()
-            return
+
         if one is self._first and self._record.changes == self._stands_at and not self._stood:
             self._stood = True
             one.held = call
@@ -171,14 +174,8 @@ class _WatchedSave:
         self._answer(one, call, name)
 
     def _answer(self, one: WatchedWriter, call: notifications.Call, name: str) -> None:
-        if name in ("sync", "syncfs"):  # already in the record; the machine need not wait for its disks
-            notifications.succeed(one.listener, call)
-        else:
-            notifications.go_on(one.listener, call)
-
-    def _kill(self) -> None:
-        self._killed = True
-        self._tree.end()
+        # a sync is already in the record, and the machine need not wait for its disks
+        notifications.answer(one.listener, call, carry_out=name not in ("sync", "syncfs"))
 
     def _read(self, one: WatchedWriter) -> None:
         with suppress(BlockingIOError):

@@ -69,37 +69,39 @@ class WriterTree:
         self._post, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._post.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.status, said = os.pipe()
-        pairs = [pipe_line() for _ in wanted]
+        self.writers: list[WatchedWriter] = []
+        lines = []
+        for name, data in wanted:
+            ours, line = pipe_line()
+            self.writers.append(WatchedWriter(name, data, ours))
+            lines.append(line)
 
         self._root = fork()
         if self._root == 0:
-            _begin(order, mode, theirs, said, [line for _, line in pairs])
+            _begin(order, mode, theirs, said, lines)
 
         theirs.close()
         os.close(said)
-        for _, line in pairs:
+        for line in lines:
             line.close()
 
-        self.writers = [WatchedWriter(name, data, line) for (name, data), (line, _) in zip(wanted, pairs, strict=True)]
-        self._hear_of_them(order)
-        for one in self.writers:
-            write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
-
-    def _hear_of_them(self, order: dict[str, Any]) -> None:
-        """Receive the folder and, before a writer runs a cell, its number and its listener."""
+        # the folder comes and, before a writer runs a cell, the writer's number and listener
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
                 raise KernelRefused(0, "the processes to watch did not start")
 
-            said = json.loads(data)
-            if "refused" in said:
-                raise KernelRefused(0, said["refused"])
-            if "folder" in said:
-                self.record = FolderRecord(descriptors[0], said["folder"], order["folders"][0], order["getfd"])
+            news = json.loads(data)
+            if "refused" in news:
+                raise KernelRefused(0, news["refused"])
+            if "folder" in news:
+                self.record = FolderRecord(descriptors[0], news["folder"], order["folders"][0], order["getfd"])
             else:
-                one = self.writers[said["writer"]]
+                one = self.writers[news["writer"]]
                 one.listener, one.process = descriptors[0], process
+
+        for one in self.writers:
+            write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
     def end(self) -> None:
         """Kill the remaining processes, and wait until all are gone."""

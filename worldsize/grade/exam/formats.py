@@ -42,22 +42,19 @@ def as_moodle(category: str, exams: Sequence[Sequence[Variant]]) -> str:
         _text(place, f"$course$/{category}/{variants[0].question.lab} {variants[0].question.id}")
 
         for number, one in enumerate(variants, 1):
-            _moodle_question(quiz, one, number)
+            asked = ElementTree.SubElement(quiz, "question", type="numerical")
+            _text(ElementTree.SubElement(asked, "name"), f"{one.question.lab} {one.question.id} {number}")
+            _text(ElementTree.SubElement(asked, "questiontext", format="plain_text"), f"{one.text}{_in(one)} {HINT}")
+            why = f"{answer_words(one)}: {one.question.why}"
+            _text(ElementTree.SubElement(asked, "generalfeedback", format="plain_text"), why)
+
+            ElementTree.SubElement(asked, "defaultgrade").text = "1"
+            answer = ElementTree.SubElement(asked, "answer", fraction="100", format="plain_text")
+            _text(answer, f"{one.answer:.10g}")
+            ElementTree.SubElement(answer, "tolerance").text = f"{one.tolerance:.10g}"
 
     ElementTree.indent(quiz)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(quiz, encoding="unicode") + "\n"
-
-
-def _moodle_question(quiz: ElementTree.Element, one: Variant, number: int) -> None:
-    asked = ElementTree.SubElement(quiz, "question", type="numerical")
-    _text(ElementTree.SubElement(asked, "name"), f"{one.question.lab} {one.question.id} {number}")
-    _text(ElementTree.SubElement(asked, "questiontext", format="plain_text"), f"{one.text}{_in(one)} {HINT}")
-    _text(ElementTree.SubElement(asked, "generalfeedback", format="plain_text"), f"{answer_words(one)}: {one.question.why}")
-
-    ElementTree.SubElement(asked, "defaultgrade").text = "1"
-    answer = ElementTree.SubElement(asked, "answer", fraction="100", format="plain_text")
-    ElementTree.SubElement(answer, "text").text = f"{one.answer:.10g}"
-    ElementTree.SubElement(answer, "tolerance").text = f"{one.tolerance:.10g}"
 
 
 def _text(parent: ElementTree.Element, words: str) -> None:

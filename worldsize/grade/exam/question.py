@@ -8,13 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 TOLERANCE = 0.02  # relative error that counts as right, so that three digits are enough
 APART = 2.5 * TOLERANCE  # least relative distance of a slip from the right answer
 _DRAWS = 1000
-
-Numbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,8 @@ class Variant:
         return abs(self.answer) * TOLERANCE
 
 
-class Given:
+class Given(SimpleNamespace):
     """Drawn numbers as attributes: `given.ranks`."""
-
-    def __init__(self, numbers: Numbers) -> None:
-        self.__dict__.update(numbers)
 
 
 def variant(question: ExamQuestion, seed: str) -> Variant:
@@ -67,7 +63,7 @@ def variant(question: ExamQuestion, seed: str) -> Variant:
     draws = random.Random(f"{seed}/{question.id}")
     for _ in range(_DRAWS):
         numbers = {name: draws.choice(values) for name, values in question.draw.items()}
-        given = Given(numbers)
+        given = Given(**numbers)
         if not question.admits(given):
             continue
 

@@ -14,7 +14,7 @@ from worldsize.authoring.release import Refused, pack, stale
 from worldsize.grade import course
 
 NAMED = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "datasets/README.md")
-# `_files` adds the one lab
+# `autograder` adds the one lab
 PATTERNS = tuple(pattern for pattern in release.PATTERNS if not pattern.startswith("labs/"))
 
 SETUP = """\
@@ -88,19 +88,17 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
 
     `unsafe`: grade without a sandbox if the container refuses one. Raises Refused, ValueError, OSError.
     """
+    from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing_graded
+
     stem = course.stem_of(root, lab, "gradescope")
     wrong = stale(root)
     if wrong:
         raise Refused("\n".join(["gradescope: nothing was written, because", *wrong]))
 
-    entries = [("run_autograder", _run(stem, unsafe).encode(), 0o755), ("setup.sh", SETUP.encode(), 0o755)]
-    for path in _files(root, stem):
-        entries.append((f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644))
-    pack(out, entries)  # the same files make the same zip
-    return [name for name, _, _ in entries]
+    run = RUN.replace("@UNFINISHED@", as_text(nothing_graded(UNFINISHED)))
+    run = run.replace("@LAB@", stem).replace(" @MORE@", " --unsafe" if unsafe else "")
+    entries = [("run_autograder", run.encode(), 0o755), ("setup.sh", SETUP.encode(), 0o755)]
 
-
-def _files(root: Path, stem: str) -> list[Path]:
     named = [root / name for name in (*NAMED, f"labs/{stem}.ipynb", f"solutions/{stem}.ipynb")]
     missing = [str(path) for path in named if not path.is_file()]
     if missing:
@@ -111,12 +109,8 @@ def _files(root: Path, stem: str) -> list[Path]:
     found = set(named)
     for pattern in PATTERNS:
         found.update(root.glob(pattern))
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
-
-
-def _run(stem: str, unsafe: bool) -> str:
-    from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing_graded
-
-    script = RUN.replace("@UNFINISHED@", as_text(nothing_graded(UNFINISHED)))
-    script = script.replace("@LAB@", stem)
-    return script.replace(" @MORE@", " --unsafe" if unsafe else "")
+    for path in sorted(found):
+        if path.is_file() and not path.is_symlink():
+            entries.append((f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644))
+    pack(out, entries)  # the same files make the same zip
+    return [name for name, _, _ in entries]

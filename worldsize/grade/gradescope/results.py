@@ -22,7 +22,7 @@ import psutil
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.isolation import bubblewrap
-from worldsize.grade.isolation.bubblewrap import NoSandbox, SandboxMode
+from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
@@ -39,7 +39,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 def main(arguments: list[str] | None = None) -> None:
     """Run the program of a Gradescope container: grade the submission and write `results.json`.
 
-    `--look` only tries whether a sandbox works here; the exit code is 1 if none does.
+    `--look` only prints in one line whether a sandbox works here; the exit code is 1 if none does.
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--look", action="store_true")
@@ -51,7 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
 
     if given.look:
-        sys.exit(probe_sandbox())
+        try:
+            print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
+        except NoSandbox as refused:
+            print(f"sandbox: none. {refused}", flush=True)
+            sys.exit(1)
+        sys.exit(0)
+
     try:
         made = results(given.course, given.lab, given.submission, given.unsafe, given.seed)
     except BaseException as error:  # an interrupt too: there is always a result
@@ -61,16 +67,6 @@ def main(arguments: list[str] | None = None) -> None:
     write_whole(given.results, as_text(made), PRIVATE)
 
 
-def probe_sandbox() -> int:
-    """Print in one line whether a sandbox works in this container. Return the exit code: 0 if one does, else 1."""
-    try:
-        print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
-    except NoSandbox as refused:
-        print(f"sandbox: none. {refused}", flush=True)
-        return 1
-    return 0
-
-
 def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed: int | None = None) -> dict[str, Any]:
     """Grade the submission, and return the content of `results.json`.
 
@@ -78,11 +74,24 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
     """
     from worldsize.grade.marking.grade_folder import grade
 
-    mode = _mode(unsafe)
+    mode = bubblewrap.UNSAFE
+    try:
+        mode = bubblewrap.best_mode()
+    except NoSandbox as refused:
+        if not unsafe:
+            raise
+        print(refused, file=sys.stderr)
 
     with tempfile.TemporaryDirectory(prefix="grading-") as place:
         folder = Path(place) / "submitted" / "submission"
-        _copy(submission, folder)
+        folder.mkdir(parents=True)
+        # the submitted notebooks, as one student's; links and devices are left out
+        found = [path for path in notebooks(submission) if path.is_file() and not path.is_symlink()]
+        for path in found[:_MOST_FILES]:
+            target = folder / path.relative_to(submission)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target, follow_symlinks=False)
+
         limits = Limits(memory_bytes=memory_bytes())
         graded = grade(folder.parent, Path(place) / "out", jobs=1, root=course, seed=seed, limits=limits, mode=mode)
 
@@ -98,21 +107,18 @@ def _of_no_lab(made: GradeRow, lab: str, course: Path, submission: Path) -> Grad
     """Return the lab's row when none of its notebooks was found, with the reason or the names of what was submitted."""
     from worldsize.grade.course import load
 
-    entries = sorted(submission.iterdir()) if submission.is_dir() else []
-    there = [f"{path.name}{' (a link)' if path.is_symlink() else '/' if path.is_dir() else ''}" for path in entries]
-    shown = ", ".join(there[:_MOST_NAMED]) + (f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else "")
-    reason = made.reason if made.digest else f"the notebook {lab}.ipynb itself is needed, got {shown or 'nothing'}"
+    reason = made.reason
+    if not made.digest:
+        there = []
+        entries = sorted(submission.iterdir()) if submission.is_dir() else []
+        for path in entries:
+            kind = "/" if path.is_dir() else ""
+            there.append(path.name + (" (a link)" if path.is_symlink() else kind))
+        shown = ", ".join(there[:_MOST_NAMED]) or "nothing"
+        if len(there) > _MOST_NAMED:
+            shown += f" and {len(there) - _MOST_NAMED} more"
+        reason = f"the notebook {lab}.ipynb itself is needed, got {shown}"
     return replace(made, lab=lab, possible=load(course)[lab].possible, reason=reason)
-
-
-def _mode(unsafe: bool) -> SandboxMode:
-    try:
-        return bubblewrap.best_mode()
-    except NoSandbox as refused:
-        if not unsafe:
-            raise
-        print(refused, file=sys.stderr)
-        return bubblewrap.UNSAFE
 
 
 def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
@@ -128,32 +134,23 @@ def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
     return min(Limits().memory_bytes, whole // 2)
 
 
-def _copy(submission: Path, folder: Path) -> None:
-    """Copy the submitted notebooks as one student's. Links and devices are left out."""
-    folder.mkdir(parents=True)
-    found = [path for path in notebooks(submission) if path.is_file() and not path.is_symlink()]
-    for path in found[:_MOST_FILES]:
-        target = folder / path.relative_to(submission)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target, follow_symlinks=False)
-
-
 # ---- as Gradescope wants it ------------------------------------------------------------------
 
 
 def result(made: GradeRow, mode: str) -> dict[str, Any]:
     """Return a graded row as `results.json`: a score between 0 and the possible points, text, and a test per exercise."""
-    score = _score(made.points, made.possible) if made.exercises else 0.0
+    score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
+    lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
+    lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
+    if made.unsafe:
+        lines.append("Graded without a sandbox: an instructor checks these points.")
+
     return {
-        **_shown(_words(made), score),
+        **_shown("\n".join(filter(None, lines)), score),
         "execution_time": round(made.seconds),
-        "tests": [_test(one) for one in made.exercises],
+        "tests": list(map(_test, made.exercises)),
         "extra_data": {"state": made.state, "seed": made.seed, "digest": made.digest, "sandbox": mode},
     }
-
-
-def _score(points: float, possible: float) -> float:
-    return min(max(0.0, points), possible)
 
 
 def nothing_graded(why: str) -> dict[str, Any]:
@@ -167,20 +164,12 @@ def _shown(output: str, score: float) -> dict[str, Any]:
     return {"score": score, "output": output, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
 
 
-def _words(made: GradeRow) -> str:
-    lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
-    lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
-    if made.unsafe:
-        lines.append("Graded without a sandbox: an instructor checks these points.")
-    return "\n".join(filter(None, lines))
-
-
 def _test(one: ExerciseRow) -> dict[str, Any]:
     marks = {True: "passed", False: "failed", None: "not reached"}
     lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in one.properties]
     return {
         "name": f"{one.title}: {one.id}",
-        "score": _score(one.points, one.possible),
+        "score": min(max(0.0, one.points), one.possible),
         "max_score": one.possible,
         "status": "passed" if one.state == "pass" else "failed",
         "output": "\n".join(filter(None, [*lines, one.mismatch, *one.advice])) or one.state,

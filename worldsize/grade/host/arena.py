@@ -105,15 +105,15 @@ class SandboxArena:
         for rank, x in enumerate(inputs):
             own = [x, *of_rank(more, rank)]
             if rank in played:
-                players[rank] = play(played[rank], rank, n, own)
+                players[rank] = functools.partial(play, played[rank], rank, n, own)
                 jobs.append(({}, b""))
             else:
-                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=path_of(driver)))
+                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=driver))
         return _ended(self._run(jobs, link=link, played=players))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         n = len(inputs)
-        jobs = [self._job("group", rank, n, [fn, x, *more], driver=path_of(driver)) for rank, x in enumerate(inputs)]
+        jobs = [self._job("group", rank, n, [fn, x, *more], driver=driver) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True))
 
     def tensorflow(
@@ -124,7 +124,7 @@ class SandboxArena:
 
         way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": None, "driver": path_of(driver),
+            "cluster": None, "driver": driver,
         }  # fmt: skip
         names: TaskNames = ()
         if cluster:
@@ -163,13 +163,16 @@ class SandboxArena:
 
     def _job(
         self, mode: JobMode, rank: int, n: int, args: list,
-        name_of: Callable[[Any], Any] = lambda value: getattr(value, "__name__", None), **way: Any,
+        name_of: Callable[[Any], Any] = lambda value: getattr(value, "__name__", None), driver: Callable | None = None,
+        **way: Any,
     ) -> RankJob:  # fmt: skip
         blob = bytearray()
         job = {
             "mode": mode, "rank": rank, "world_size": n, "seed": self._seed, "run": self._runs,
-            "cells": self._cells, "args": encode(args, blob, name_of), **way,
+            "cells": self._cells, "args": encode(args, blob, name_of), "driver": "", **way,
         }  # fmt: skip
+        if driver is not None:  # a sandbox finds the check's driver by its module and name
+            job["driver"] = f"{driver.__module__}:{driver.__qualname__}"
         return job, blob
 
     def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
@@ -181,20 +184,17 @@ class SandboxArena:
         return result
 
 
-def path_of(driver: Callable | None) -> str:
-    """Return "module:name", by which a sandbox finds the check's driver; empty if there is none."""
-    if driver is None:
-        return ""
-    return f"{driver.__module__}:{driver.__qualname__}"
-
-
 def _ended(result: RunResult) -> ArenaResult:
     if result.state != "done":
         return ArenaResult(result.state, result.message, trace=result.trace, waits=result.waits)
 
-    returned = tuple(values.get("returned") for values in result.values)
-    inputs = tuple(values.get("input") for values in result.values)
-    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace, unwaited=result.unwaited, work=result.work)
+    returned, inputs = [], []
+    for values in result.values:
+        returned.append(values.get("returned"))
+        inputs.append(values.get("input"))
+    return ArenaResult(
+        "done", returned=tuple(returned), inputs=tuple(inputs), trace=result.trace, unwaited=result.unwaited, work=result.work
+    )
 
 
 # ---- counting a check's runs ------------------------------------------------------------------

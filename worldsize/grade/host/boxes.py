@@ -127,10 +127,7 @@ class Sandbox:
         self._modules: tuple[str, ...] = ()
         self._folders = bubblewrap.folders()  # looked up once: a submission has hundreds of ranks
         self.cgroup = SandboxCgroup(limits)
-        self._spares = [self._new("torch")]
-
-    def _new(self, framework: Framework) -> Server:
-        return Server(self.mode, self.limits, framework)
+        self._spares = [Server(mode, limits, "torch")]
 
     def preload(self, modules: Sequence[str]) -> None:
         """Have the modules that the release's set-up cells import imported once, by the servers."""
@@ -169,41 +166,42 @@ class Sandbox:
             order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.number_of("keyctl")}
         if watched:
             order |= seccomp.watching_order()
-        pairs = [pipe_line() for _ in range(count)]
+        ours, theirs = [], []
+        for _ in range(count):
+            here, there = pipe_line()
+            ours.append(here)
+            theirs.append(there)
         try:
-            server.order(order, [theirs for _, theirs in pairs])
+            server.order(order, theirs)
         finally:
-            for _, theirs in pairs:
-                theirs.close()
+            for line in theirs:
+                line.close()
 
         self._server_of[self._latest] = server
-        return self._latest, [ours for ours, _ in pairs]
+        return self._latest, ours
 
     def _server(self, framework: Framework) -> Server:
         """Return a ready server: the running one, or a new one for each rank in mode `FRESH`."""
-        running = [server for server in self._servers if server.framework == framework]
-        if running and self.mode != FRESH:
-            return running[0]
+        if self.mode != FRESH:
+            for server in self._servers:
+                if server.framework == framework:
+                    return server
 
-        server = self._spare(framework)
-        server.wait_ready()
-        if self.mode != UNSAFE:
-            self.cgroup.take_in(server.pid)  # after its imports, which are not the submission's memory
-        self._servers.append(server)
-        self._have_imported(server)
-        return server
-
-    def _spare(self, framework: Framework) -> Server:
         spares = [server for server in self._spares if server.framework == framework]
         if spares:
             server = spares.pop(0)
             self._spares.remove(server)
         else:
-            server = self._new(framework)
-
+            server = Server(self.mode, self.limits, framework)
         if self.mode == FRESH:
             for _ in range(len(spares), _SPARES[framework]):
-                self._spares.append(self._new(framework))  # they import meanwhile
+                self._spares.append(Server(self.mode, self.limits, framework))  # they import meanwhile
+
+        server.wait_ready()
+        if self.mode != UNSAFE:
+            self.cgroup.take_in(server.pid)  # after its imports, which are not the submission's memory
+        self._servers.append(server)
+        self._have_imported(server)
         return server
 
     def channels(self) -> dict[socket.socket, Server]:
@@ -249,7 +247,7 @@ class Sandbox:
     def renew(self) -> None:
         """Close every server, and begin to start a new one."""
         self.close()
-        self._spares = [self._new("torch")]
+        self._spares = [Server(self.mode, self.limits, "torch")]
 
     def close(self) -> None:
         for server in [*self._servers, *self._spares]:

@@ -209,9 +209,13 @@ class Broker:
         state.computes_until_s = start_s + seconds
         state.spans.append(("compute", start_s, state.computes_until_s, f"{seconds:g} s declared"))
 
-        given = _worked_on(frame, blob)
-        weights = np.empty(0)
-        if given is not None:
+        given, weights = None, np.empty(0)
+        if "dtype" in frame:
+            kind = _kind(frame)
+            name = DTYPE_NAMES[kind.dtype].removeprefix("torch.")
+            if name not in ("float32", "float64") or len(blob) != kind.size_bytes or not kind.shape:
+                raise BadFrame("expected declared work on an array of the size that its dtype and shape give")
+            given = np.frombuffer(blob, name).reshape(kind.shape)
             self.held_bytes += len(blob)
             weights = self._weights[rank].uniform(*_WEIGHTS, given.shape[-1:])
         state.work.append(WeighedWork(seconds, given, weights))
@@ -237,8 +241,8 @@ class Broker:
         answer = {"to": request.ask, "source": message.src}
         if message.kind != request.kind:
             answer |= {"dtype": message.kind.dtype, "shape": list(message.kind.shape)}
-            said = kind_mismatch(rank, message.src, request.tag, str(request.kind), str(message.kind))
-            state.misfit = state.misfit or said
+            if not state.misfit:
+                state.misfit = kind_mismatch(rank, message.src, request.tag, str(request.kind), str(message.kind))
 
         def arrive() -> None:
             taken, message.blob = message.blob, b""
@@ -288,8 +292,9 @@ class Broker:
             if state.done:
                 continue
             live.add(rank)
-            may_send = not state.alone and time.monotonic() - state.heard_s <= _QUIET_S  # in another thread
-            if may_send or not state.waiting:
+            if not state.waiting:
+                return ()
+            if not state.alone and time.monotonic() - state.heard_s <= _QUIET_S:  # another thread may send
                 return ()
 
         messages = {}
@@ -331,18 +336,6 @@ def _kind(frame: dict) -> TensorKind:
     if type(dtype) is not int or not 0 <= dtype < len(DTYPE_NAMES) or not sides(shape):
         raise BadFrame("expected a message's dtype and shape")
     return TensorKind(dtype, tuple(shape))
-
-
-def _worked_on(frame: dict, blob: bytes) -> np.ndarray | None:
-    """Return the array that declared work is on, None if the rank sent none."""
-    if "dtype" not in frame:
-        return None
-
-    kind = _kind(frame)
-    name = DTYPE_NAMES[kind.dtype].removeprefix("torch.")
-    if name not in ("float32", "float64") or len(blob) != kind.size_bytes or not kind.shape:
-        raise BadFrame("expected declared work on an array of the size that its dtype and shape give")
-    return np.frombuffer(blob, name).reshape(kind.shape)
 
 
 def _tag(frame: dict) -> int:

@@ -42,17 +42,13 @@ def arena_result(told: Any, n: int) -> ArenaResult:
     if state != "done":
         return ArenaResult(state, message, trace=trace, waits=_waits(told.get("waits"), n))
 
-    returned, inputs = _by_rank(told.get("returned"), n), _by_rank(told.get("inputs"), n)
-    unwaited = told.get("unwaited")
+    returned, inputs, unwaited = told.get("returned"), told.get("inputs"), told.get("unwaited")
+    for values in (returned, inputs):
+        if not isinstance(values, tuple) or len(values) != n:
+            raise BadFrame(f"expected a value for each of {n} ranks")
     if not isinstance(unwaited, tuple) or not all(_is_rank(value, n) for value in unwaited):
         raise BadFrame("expected numbers of ranks")
     return ArenaResult("done", returned=returned, inputs=inputs, trace=trace, unwaited=tuple(sorted(set(unwaited))))
-
-
-def _by_rank(values: Any, n: int) -> tuple[Any, ...]:
-    if not isinstance(values, tuple) or len(values) != n:
-        raise BadFrame(f"expected a value for each of {n} ranks")
-    return values
 
 
 def _waits(rows: Any, n: int) -> tuple[Wait, ...]:

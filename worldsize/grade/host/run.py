@@ -136,12 +136,14 @@ class GradedRun:
 
     def _end(self) -> None:
         if self.together:  # they end with their first process, and their times are not reported
-            self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
+            self.meter.cpu_s += usage(self.sandbox.processes()).cpu_s
+        numbers = set()
         for peer in self._peers:
             peer.close()
+            if peer.number is not None:
+                numbers.add(peer.number)
 
         over = all(peer.over for peer in self._peers)
-        numbers = {peer.number for peer in self._peers} - {None}
         for ended in self.sandbox.end(numbers, wait=not over):
             self.meter.cpu_s += ended.cpu_s
 
@@ -181,16 +183,21 @@ class GradedRun:
         states = self._broker.rank_states
         misfits = {rank: state.misfit for rank, state in enumerate(states) if state.misfit}
         if misfits or any(peer.failure for peer in self._peers):
-            self._failed_s = self._failed_s or now_s
-            busy = any(not peer.over and not states[peer.rank].waiting for peer in self._peers)
-            if busy and now_s < self._failed_s + _SETTLE_S:  # other ranks may be about to fail too
-                return None
+            if not self._failed_s:
+                self._failed_s = now_s
+            if now_s < self._failed_s + _SETTLE_S:
+                for peer in self._peers:
+                    if not (peer.over or states[peer.rank].waiting):  # it may be about to fail too
+                        return None
             return self._failed(misfits)
 
         if all(peer.over for peer in self._peers):
-            values = tuple(peer.result for peer in self._peers)
-            work = tuple(tuple(state.work) for state in states)
-            return self._result("done", values=values, unwaited=self._broker.unwaited(), work=work)
+            values, work = [], []
+            for peer, state in zip(self._peers, states, strict=True):
+                values.append(peer.result)
+                work.append(tuple(state.work))
+            unwaited = self._broker.unwaited()
+            return self._result("done", values=tuple(values), unwaited=unwaited, work=tuple(work))
 
         waits = self._broker.deadlock()
         if waits:
@@ -198,8 +205,15 @@ class GradedRun:
         return None
 
     def _serve(self, wait_s: float) -> None:
-        reads = {peer.line.reads: peer for peer in self._peers if peer.open and not peer.over}
-        writes = {peer.line.writes: peer for peer in self._peers if peer.open and peer.unsent}
+        reads, writes = {}, {}
+        for peer in self._peers:
+            if not peer.open:
+                continue
+            if not peer.over:
+                reads[peer.line.reads] = peer
+            if peer.unsent:
+                writes[peer.line.writes] = peer
+
         servers = self.sandbox.channels()
         ready, free, _ = select.select([*reads, *servers], writes, [], max(0.0, wait_s))
 
@@ -305,8 +319,10 @@ class GradedRun:
         return self._result("raised", message, "crashed")
 
     def _too_late(self, limit_s: float) -> RunResult:
-        unfinished = [peer.rank for peer in self._peers if not peer.over]
-        standings = [Standing(rank=rank, wait=self._broker.wait(rank)) for rank in unfinished]
+        standings = []
+        for peer in self._peers:
+            if not peer.over:
+                standings.append(Standing(rank=peer.rank, wait=self._broker.wait(peer.rank)))
         message = unfinished_line(limit_s, len(self._peers), standings, self.tasks, self.alone)
         return self._result("timeout", message, "timeout")
 
@@ -314,8 +330,7 @@ class GradedRun:
         """Return the result of failed ranks; a misfit, a message that did not fit, overrides a rank's own report."""
         failures = {peer.rank: peer.failure for peer in self._peers if peer.failure}
         for rank, message in misfits.items():
-            told = failures.get(rank)
-            frames = told.frames if told else ()
+            frames = failures[rank].frames if rank in failures else ()
             failures[rank] = replace(_raised(rank, "ValueError", message), frames=frames, at_s=self._failed_s)
 
         first = first_failure(list(failures.values()))
@@ -330,21 +345,14 @@ def _raised(rank: int, type: str, message: str) -> Failure:
     return Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type, message=message)
 
 
-def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[PipeEnds], None]:
-    """Return the work of a rank that the check itself plays, for a thread of the grader.
+def play(fn: Callable, rank: int, world_size: int, args: list, line: PipeEnds) -> None:
+    """Do the work of a rank that the check itself plays, in a thread of the grader: call `fn(fabric, *args)` as that rank."""
+    from worldsize.grade.box.broker_channel import BrokerChannel
+    from worldsize.grade.box.rank import play_rank, tell_end
 
-    The thread calls `fn(fabric, *args)` as rank `rank`.
-    """
-
-    def work(line: PipeEnds) -> None:
-        from worldsize.grade.box.broker_channel import BrokerChannel
-        from worldsize.grade.box.rank import play_rank, tell_end
-
-        broker = BrokerChannel(line, lambda: True)
-        try:
-            with suppress(OSError):
-                tell_end(broker, rank, lambda: play_rank(broker, rank, world_size, fn, args))
-        finally:
-            line.close()
-
-    return work
+    broker = BrokerChannel(line, lambda: True)
+    try:
+        with suppress(OSError):
+            tell_end(broker, rank, lambda: play_rank(broker, rank, world_size, fn, args))
+    finally:
+        line.close()

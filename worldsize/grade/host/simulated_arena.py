@@ -17,7 +17,7 @@ from worldsize.checks.simulated_arena import KILLED, NEEDS
 from worldsize.engines.cluster_spec import Cluster
 from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.grade.frame_stream import MAX_BLOB_BYTES
-from worldsize.grade.host.arena import Cells, SandboxArena, path_of
+from worldsize.grade.host.arena import Cells, SandboxArena
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.played_result import arena_result
 from worldsize.grade.host.run import Incident
@@ -54,10 +54,16 @@ class SimulatedSandboxArena(SandboxArena):
         if driver in NEEDS:
             raise NotPlayable(NEEDS[driver])
 
-        own = {place: list(value.values) for place, value in enumerate(more) if isinstance(value, ByRank)}
-        shared = [None if place in own else value for place, value in enumerate(more)]
+        own, shared = {}, []
+        for place, value in enumerate(more):
+            if isinstance(value, ByRank):
+                own[place] = list(value.values)
+                shared.append(None)
+            else:
+                shared.append(value)
+
         job = self._job(
-            "play", 0, len(inputs), [fn, list(inputs), own, *shared], driver=path_of(driver),
+            "play", 0, len(inputs), [fn, list(inputs), own, *shared], driver=driver,
             link=[link.bandwidth_bytes_per_s, link.latency_s] if link else None,
             interleaving=self._orders.getrandbits(62), limit_s=self._limit_s,
         )  # fmt: skip

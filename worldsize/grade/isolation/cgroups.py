@@ -56,25 +56,18 @@ class SandboxCgroup:
         """Put a process here, with all that it starts from now on."""
         if not self._asked:
             self._asked = True
-            self._make()
+            remove_left_behind()
+            name = f"worldsize-{os.getpid()}-{_started(os.getpid())}-{next(self._numbers)}"
+            for hierarchy in self._hierarchies():
+                with suppress(OSError):  # `LimitsWatch` still applies
+                    self._make(hierarchy, hierarchy.home / name)
         for _, folder in self._folders:
             with suppress(OSError):
                 (folder / "cgroup.procs").write_text(str(process))
 
-    def _make(self) -> None:
-        remove_left_behind()
-        name = f"worldsize-{os.getpid()}-{_started(os.getpid())}-{next(self._numbers)}"
-
-        for hierarchy in self._hierarchies():
-            folder = hierarchy.home / name
-            try:
-                folder.mkdir()
-                self._folders.append((hierarchy, folder))
-                self._set_limits(hierarchy, folder)
-            except OSError:  # `LimitsWatch` still applies
-                continue
-
-    def _set_limits(self, hierarchy: Hierarchy, folder: Path) -> None:
+    def _make(self, hierarchy: Hierarchy, folder: Path) -> None:
+        folder.mkdir()
+        self._folders.append((hierarchy, folder))
         if "pids" in hierarchy.controllers:
             (folder / "pids.max").write_text(str(self._limits.threads + _ROOM_TASKS))
 
@@ -87,7 +80,12 @@ class SandboxCgroup:
 
     def ran_out_of_memory(self) -> bool:
         """Return whether the kernel has killed a process here, for its memory, since the last call."""
-        before, self._kills = self._kills, sum(itertools.starmap(_kills, self._folders))
+        before, self._kills = self._kills, 0
+        for hierarchy, folder in self._folders:
+            with suppress(OSError):
+                for row in (folder / _EVENTS[hierarchy.version]).read_text().splitlines():
+                    if row.startswith("oom_kill "):
+                        self._kills += int(row.split()[1])
         return self._kills > before
 
     def peak_bytes(self) -> int | None:
@@ -113,14 +111,6 @@ _MEMORY_FILES: dict[CgroupVersion, tuple[str, str, int | None]] = {
 }
 _PEAK: dict[CgroupVersion, str] = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _EVENTS: dict[CgroupVersion, str] = {1: "memory.oom_control", 2: "memory.events"}
-
-
-def _kills(hierarchy: Hierarchy, folder: Path) -> int:
-    try:
-        rows = (folder / _EVENTS[hierarchy.version]).read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(row.split()[1]) for row in rows if row.startswith("oom_kill "))
 
 
 # ---- this machine's cgroups ------------------------------------------------------------------

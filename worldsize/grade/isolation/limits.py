@@ -89,7 +89,7 @@ class Meter:
         if self.carried_bytes > limits.carried_bytes:
             return f"more than {limits.carried_bytes / 1e6:g} MB exchanged with the grader"
 
-        used = sum(map(usage, servers), Usage())
+        used = usage(servers)
         if used.processes > limits.processes:
             return f"more than {limits.processes} processes at once"
         if used.threads > limits.threads:
@@ -140,36 +140,31 @@ class LimitsWatch:
 
 @dataclass(frozen=True)
 class Usage:
-    """The resources that the processes below a server use together."""
+    """The resources that the processes below some servers use together."""
 
     processes: int = 0
     threads: int = 0
     own_bytes: int = 0
     cpu_s: float = 0.0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            processes=self.processes + other.processes,
-            threads=self.threads + other.threads,
-            own_bytes=self.own_bytes + other.own_bytes,
-            cpu_s=self.cpu_s + other.cpu_s,
-        )
 
-
-def usage(server: int) -> Usage:
-    """Return the processes, threads, memory and CPU time of all that runs below `server` now.
+def usage(servers: Sequence[int]) -> Usage:
+    """Return the processes, threads, memory and CPU time of all that runs below the `servers` now.
 
     A process that ends meanwhile counts as nothing.
     """
-    base, _ = _memory_and_threads(server)
-    below = descendants(server)
-
-    own_bytes = threads = 0
-    for process in below:
-        its_bytes, its_threads = _memory_and_threads(process)
-        own_bytes += max(0, its_bytes - base)
-        threads += its_threads
-    return Usage(len(below), threads, own_bytes, sum(map(_cpu_s, below)))
+    processes = threads = own_bytes = 0
+    cpu_s = 0.0
+    for server in servers:
+        base, _ = _memory_and_threads(server)
+        below = descendants(server)
+        for process in below:
+            its_bytes, its_threads = _memory_and_threads(process)
+            own_bytes += max(0, its_bytes - base)
+            threads += its_threads
+        processes += len(below)
+        cpu_s += sum(map(_cpu_s, below))
+    return Usage(processes, threads, own_bytes, cpu_s)
 
 
 def descendants(process: int) -> list[int]:

@@ -90,31 +90,26 @@ def probe() -> str:
     privileges.become_nobody()
     reads, writes = os.pipe()
     if os.fork() == 0:
-        _try_namespaces(writes)
+        try:
+            enter_namespaces()
+            child = PidNamespace().fork()
+            if child:
+                os.waitpid(child, 0)
+                os._exit(0)
+
+            unshare_rest()
+            mount_private(sys.argv[1:], 1_000_000)
+            privileges.drop_privileges(address_bytes=8 << 30, cpu_s=10, file_bytes=1_000_000)
+            os.write(writes, b"ok")
+        except BaseException as error:
+            os.write(writes, str(error).encode())
+        finally:
+            os._exit(0)
 
     os.close(writes)
     with os.fdopen(reads) as file:
         said = file.read() or "it died"
     return "" if said == "ok" else said
-
-
-def _try_namespaces(writes: int) -> None:
-    """Try every isolation step in this forked process, write "ok" or what was refused, and exit."""
-    try:
-        enter_namespaces()
-        child = PidNamespace().fork()
-        if child:
-            os.waitpid(child, 0)
-            os._exit(0)
-
-        unshare_rest()
-        mount_private(sys.argv[1:], 1_000_000)
-        privileges.drop_privileges(address_bytes=8 << 30, cpu_s=10, file_bytes=1_000_000)
-        os.write(writes, b"ok")
-    except BaseException as error:
-        os.write(writes, str(error).encode())
-    finally:
-        os._exit(0)
 
 
 if __name__ == "__main__":

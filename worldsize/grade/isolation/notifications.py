@@ -80,17 +80,9 @@ def receive(listener: int) -> Call | None:
     return Call(number, thread, call, tuple(arguments))
 
 
-def go_on(listener: int, call: Call) -> None:
-    """Let the call be carried out."""
-    _answer(listener, _RESPONSE.pack(call.id, 0, 0, _CONTINUE))
-
-
-def succeed(listener: int, call: Call) -> None:
-    """Answer the call with 0 without carrying it out."""
-    _answer(listener, _RESPONSE.pack(call.id, 0, 0, 0))
-
-
-def _answer(listener: int, response: bytes) -> None:
+def answer(listener: int, call: Call, carry_out: bool) -> None:
+    """Let the call be carried out, or answer it with 0 instead."""
+    response = _RESPONSE.pack(call.id, 0, 0, _CONTINUE if carry_out else 0)
     with suppress(FileNotFoundError):  # the caller has died
         fcntl.ioctl(listener, _ANSWER, bytearray(response))
 

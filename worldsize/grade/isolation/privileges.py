@@ -22,25 +22,23 @@ _NOBODY = 65534
 _MODERN = (5, 14)  # since this kernel, processes are counted per user namespace
 
 
-def become_nobody() -> None:
-    """Give up root for good, before namespaces are entered, but stay able to map this user."""
+def become_nobody(mounts: bool = False) -> None:
+    """Give up root for good, before namespaces are entered, but stay able to map this user.
+
+    With `mounts` the right to make namespaces and mounts is kept, for a watcher: it must have the user of the process that
+    it watches.
+    """
     if os.getuid() == 0:
+        if mounts:
+            _prctl(_SET_KEEPCAPS, 1)
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     _prctl(_SET_DUMPABLE, 1)  # a new user clears it, and then /proc/self is root's
 
-
-def become_nobody_who_mounts() -> None:
-    """Give up root, but not the right to make namespaces and mounts.
-
-    A watcher must have the user of the process that it watches.
-    """
-    if os.getuid() == 0:
-        _prctl(_SET_KEEPCAPS, 1)
-    become_nobody()
-    mounts = 1 << _SYS_ADMIN
-    demand("keeping one capability", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(mounts, mounts, *[0] * 4)))
+    if mounts:
+        right = 1 << _SYS_ADMIN
+        demand("keeping one capability", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(right, right, *[0] * 4)))
 
 
 def end_with_parent() -> None:

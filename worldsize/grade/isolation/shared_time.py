@@ -48,7 +48,7 @@ class SharedTime:
         """Return the seconds that the run below `servers` lost so far, with the waits of the thread that serves it."""
         self.look(servers, self._looked_s + _LOOK_S)
         ours = _waited_s(os.getpid(), self._thread) - self._waited_s
-        others_s = _busy_s() - self._busy_s - sum(usage(server).cpu_s for server in servers)
+        others_s = _busy_s() - self._busy_s - usage(servers).cpu_s
         return max(0.0, min(ours + self._theirs_s, others_s / (os.cpu_count() or 1)))
 
     def deadline_s(self, limit_s: float, servers: Sequence[int]) -> float:

@@ -32,25 +32,27 @@ def writing(path: Path) -> Iterator[Any]:
 
     # otherwise Python's sqlite3 begins transactions itself, after the first savepoint
     options = {"isolation_level": "AUTOCOMMIT"}
-    with (
-        _in_words(path),
-        Gradebook(_url(path)) as book,
-        book.engine.connect().execution_options(**options) as connection,
-    ):
-        transaction = connection.begin()
-        try:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # takes the write lock now, not at the first write
-            book.db.remove()
-            book.db.configure(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
-            yield book
-            book.db.commit()
-            book.db.remove()
-            transaction.commit()
-        except BaseException:
-            book.db.remove()
-            transaction.rollback()
-            raise
+    try:
+        with Gradebook(_url(path)) as book, book.engine.connect().execution_options(**options) as connection:
+            transaction = connection.begin()
+            try:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # takes the write lock now, not at the first write
+                book.db.remove()
+                book.db.configure(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+                yield book
+                book.db.commit()
+                book.db.remove()
+                transaction.commit()
+            except BaseException:
+                book.db.remove()
+                transaction.rollback()
+                raise
+    except Exception as error:
+        cause = getattr(error, "orig", error)  # SQLAlchemy wraps SQLite's errors
+        if isinstance(cause, sqlite3.Error):
+            raise ValueError(explained(path, cause)) from None
+        raise
 
 
 def _url(path: Path) -> str:
@@ -63,33 +65,15 @@ def _make(path: Path) -> None:
     """Make an empty gradebook in a temporary folder, then move it into place, so that a kill leaves no half-made one."""
     from nbgrader.api import Gradebook
 
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradebook-") as folder, _our_programs():
-        Gradebook(_url(Path(folder) / path.name)).close()
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradebook-") as folder:
+        # nbgrader runs alembic, a program of this Python, for the version of its tables
+        before = os.environ.get("PATH", os.defpath)
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
+        try:
+            Gradebook(_url(Path(folder) / path.name)).close()
+        finally:
+            os.environ["PATH"] = before
         os.rename(Path(folder) / path.name, path)
-
-
-@contextmanager
-def _our_programs() -> Iterator[None]:
-    """Put this Python's programs on the PATH: nbgrader runs alembic for the version of its tables."""
-    before = os.environ.get("PATH", os.defpath)
-
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = before
-
-
-@contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors, which SQLAlchemy wraps, as ValueError with one paragraph."""
-    try:
-        yield
-    except Exception as error:
-        cause = getattr(error, "orig", error)
-        if isinstance(cause, sqlite3.Error):
-            raise ValueError(explained(path, cause)) from None
-        raise
 
 
 def explained(path: Path, error: sqlite3.Error) -> str:
@@ -115,7 +99,12 @@ def explained(path: Path, error: sqlite3.Error) -> str:
 
 def backup(path: Path) -> Path:
     """Copy the gradebook to a dated file beside it, and check the copy. Raises ValueError if it cannot be read whole."""
-    copy = _name(path)
+    moment = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    copy = path.with_name(f"{path.name}.{moment}.backup")
+    number = 2
+    while copy.exists():  # a second one in the same second gets a number
+        copy = path.with_name(f"{path.name}.{moment}-{number}.backup")
+        number += 1
     part = copy.with_name(f".{copy.name}.part")
 
     try:
@@ -132,15 +121,4 @@ def backup(path: Path) -> Path:
         raise ValueError(explained(path, error)) from None
     finally:
         part.unlink(missing_ok=True)
-    return copy
-
-
-def _name(path: Path) -> Path:
-    """Return a free name for a backup; a second one in the same second gets a number."""
-    moment = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    copy = path.with_name(f"{path.name}.{moment}.backup")
-    number = 2
-    while copy.exists():
-        copy = path.with_name(f"{path.name}.{moment}-{number}.backup")
-        number += 1
     return copy

@@ -7,7 +7,7 @@ Points given in formgrader are read: an exercise counts its manual score, else t
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,21 @@ def read(gradebook: Path, rows: Iterable[GradeRow]) -> dict[tuple[str, str], ByH
     for student, lab, cell, manual, extra in _found(gradebook, _QUERY):
         given.setdefault((student, lab), {})[cell.removeprefix("check_")] = manual, extra
     by_place = {(row.student, row.lab): row for row in rows}
-    return {place: _points(by_place[place], cells) for place, cells in given.items() if place in by_place}
+
+    found = {}
+    for place, cells in given.items():
+        if place not in by_place:
+            continue
+
+        points = {e.id: e.points for e in by_place[place].exercises}
+        told = []
+        for name, (manual, extra) in sorted(cells.items()):
+            if manual is not None:
+                points[name] = manual
+            points[name] = points.get(name, 0.0) + (extra or 0.0)
+            told.append(f"{name} {number(points[name])}")
+        found[place] = ByHand(sum(points.values()), f"points given by hand: {', '.join(told)}")
+    return found
 
 
 def comments(gradebook: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -63,17 +77,6 @@ def _found(gradebook: Path, query: str) -> list[tuple]:
             return book.execute(query).fetchall()
     except sqlite3.Error as error:
         raise ValueError(explained(gradebook, error)) from None
-
-
-def _points(row: GradeRow, cells: dict[str, tuple]) -> ByHand:
-    points = {e.id: e.points for e in row.exercises}
-    told = []
-    for name, (manual, extra) in sorted(cells.items()):
-        if manual is not None:
-            points[name] = manual
-        points[name] = points.get(name, 0.0) + (extra or 0.0)
-        told.append(f"{name} {number(points[name])}")
-    return ByHand(sum(points.values()), f"points given by hand: {', '.join(told)}")
 
 
 # ---- into the gradebook ------------------------------------------------------------------------
@@ -101,7 +104,9 @@ def _mark(points: float) -> str:
 def extra_credit(given: ByHand, row: GradeRow) -> ExtraCredit | None:
     """Return the credit that brings a row's sum to the points given; None if the sum is right already."""
     lacks = round(given.points - sum(e.points for e in row.exercises), 6)
-    return ExtraCredit(lacks, given.reason, alone=not row.exercises) if lacks else None
+    if not lacks:
+        return None
+    return ExtraCredit(lacks, given.reason, alone=not row.exercises)
 
 
 def take_back(grade: Any, comment: Any) -> None:
@@ -114,12 +119,9 @@ def take_back(grade: Any, comment: Any) -> None:
         grade.manual_score = None
 
 
-def give(grade: Any, credit: ExtraCredit) -> None:
-    grade.extra_credit = credit.points
-    if credit.alone:  # nbgrader ignores extra credit without a score
-        grade.manual_score = 0.0
-
-
-def has_any(grades: Mapping[str, Any]) -> bool:
-    """Return True if a person gave points for any exercise in formgrader."""
-    return any(grade.manual_score is not None or grade.extra_credit is not None for grade in grades.values())
+def has_any(grades: Iterable[Any]) -> bool:
+    """Return True if a person gave points for any of these exercises in formgrader."""
+    for grade in grades:
+        if grade.manual_score is not None or grade.extra_credit is not None:
+            return True
+    return False

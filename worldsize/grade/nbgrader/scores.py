@@ -25,7 +25,7 @@ from worldsize.grade.nbgrader.hand_points import ExtraCredit
 from worldsize.units import number
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
-_RUN_AS_HTML = frozenset('<>"\\')  # formgrader puts a student's id into its pages unescaped
+_NOT_IN_A_NAME = frozenset('<>"\\/')  # formgrader puts a student's id unescaped into its pages, and into paths
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Compla
         return row.reason or "the course has no such lab"
 
     name = row.student
-    is_path = name in ("", ".", "..") or "/" in name
-    if is_path or not name.isprintable() or not _RUN_AS_HTML.isdisjoint(name):
+    if name in ("", ".", "..") or not name.isprintable() or not _NOT_IN_A_NAME.isdisjoint(name):
         return "formgrader would take this name for HTML or a path: rename the file or folder, and grade again"
     return None
 
@@ -119,7 +118,7 @@ class _GradebookWriter:
         grades, comments = self._submitted(row, lab, assignment, handed_in)
         by_id = {e.id: e for e in row.exercises}
         credit = self._credit(row, lab, grades, comments)
-        decided = (row.student, row.lab) in self._given and not hand_points.has_any(grades)
+        decided = (row.student, row.lab) in self._given and not hand_points.has_any(grades.values())
         asked = []
         for e in lab.exercises:
             more = credit if e is lab.exercises[-1] else None
@@ -169,29 +168,30 @@ class _GradebookWriter:
             notebook = book.add_notebook(lab.stem, assignment, kernelspec=kernel)
             self.touched = True
 
+        where = lab.stem, assignment
         for cell in release["cells"]:
-            about = cell["metadata"].get("nbgrader", {})
-            if about.get("grade_id"):
-                self._cell(notebook, cell, about, (lab.stem, assignment))
+            about, kind = cell["metadata"].get("nbgrader", {}), cell["cell_type"]
+            name = about.get("grade_id")
+            if not name:
+                continue
 
-    def _cell(self, notebook: Any, cell: dict, about: dict, where: tuple[str, str]) -> None:
-        book = self._book
-        name, kind = about["grade_id"], cell["cell_type"]
-        points = {c.name: c.max_score for c in notebook.grade_cells}
-        if about["grade"] and points.get(name, about["points"]) != about["points"]:
-            raise ValueError(
-                f"books: expected {about['points']:g} points for {name} of {where[1]}, as the release says; the gradebook "
-                f"has {points[name]:g}. Nothing was written. Let `nbgrader generate_assignment` update the gradebook."
-            )
+            if about["grade"]:
+                points = {c.name: c.max_score for c in notebook.grade_cells}
+                if name not in points:
+                    book.add_grade_cell(name, *where, max_score=float(about["points"]), cell_type=kind)
+                elif points[name] != about["points"]:
+                    raise ValueError(
+                        f"books: expected {about['points']:g} points for {name} of {assignment}, as the release says; the "
+                        f"gradebook has {points[name]:g}. Nothing was written. Let `nbgrader generate_assignment` update the "
+                        "gradebook."
+                    )
 
-        if about["grade"] and name not in points:
-            book.add_grade_cell(name, *where, max_score=float(about["points"]), cell_type=kind)
-        if about["solution"] and name not in {c.name for c in notebook.solution_cells}:
-            book.add_solution_cell(name, *where)
-        if name not in {c.name for c in notebook.source_cells}:
-            source = {"source": text(cell), "locked": about["locked"], "checksum": about.get("checksum")}
-            book.add_source_cell(name, *where, cell_type=kind, **source)
-            self.touched = True
+            if about["solution"] and name not in {c.name for c in notebook.solution_cells}:
+                book.add_solution_cell(name, *where)
+            if name not in {c.name for c in notebook.source_cells}:
+                source = {"source": text(cell), "locked": about["locked"], "checksum": about.get("checksum")}
+                book.add_source_cell(name, *where, cell_type=kind, **source)
+                self.touched = True
 
     # ---- a student's row -------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class _GradebookWriter:
         if given is None:
             return None
 
-        if hand_points.has_any(grades):
+        if hand_points.has_any(grades.values()):
             told = (
                 f"{FILE} says {number(given.points)} points, but formgrader has points given by hand, which stay in the gradebook"
             )
@@ -260,16 +260,20 @@ class _GradebookWriter:
         `decided`: `overrides.csv` settles the lab's points.
         """
         grade, comment = grades[f"check_{name}"], comments[name]
-        by_hand = grade.manual_score is not None or grade.extra_credit is not None
+        by_hand = hand_points.has_any([grade])
+        told = comment_of(row, exercise)
         if credit:
-            hand_points.give(grade, credit)
+            told += credit.comment
+            grade.extra_credit = credit.points
+            if credit.alone:  # nbgrader ignores extra credit without a score
+                grade.manual_score = 0.0
 
         if decided and grade.needs_manual_grade:
             grade.needs_manual_grade = False
             self.touched = True
 
         # no exercise, as in an ungradable row: no score, not even 0
-        new = (exercise.points if exercise else None, comment_of(row, exercise) + (credit.comment if credit else ""))
+        new = exercise.points if exercise else None, told
         if new == (grade.auto_score, comment.auto_comment):
             self.kept += 1
             return False
