@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -71,6 +72,12 @@ def sandbox() -> object:
         pytest.skip(str(refused))
     yield kept
     kept.close()
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C end what tests start: a shell's background job ignores SIGINT, and so would all that the job starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
