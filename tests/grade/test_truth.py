@@ -55,10 +55,15 @@ NEVER_WRITES = """
 import tensorflow as tf
 from worldsize.checks.drivers import recovery as driver
 kept = {}
+honest = driver.Chief._step
+
+def as_if_saved(self, *given):
+    self.since_saved = 0
+    return honest(self, *given)
 
 def train_through(start, steps, every, folder):
     driver.Chief.saved_step = lambda self: max(0, int(kept.get(self.folder, {}).get("step", 0)))
-    driver.Chief._look_for_checkpoint = lambda self: setattr(self, "since_saved", 0)
+    driver.Chief._step = as_if_saved
     while True:
         coordinator, step, state = start()
         for name, value in kept.get(folder, {}).items():
