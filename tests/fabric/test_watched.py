@@ -19,10 +19,10 @@ class Loop:
         self.sent = []
 
     def send(self, x, to, tag=0):
-        self.sent.append(x)
+        self.sent.append((x, to, tag))
 
     def isend(self, x, to, tag=0):
-        self.sent.append(x)
+        self.sent.append((x, to, tag))
         return SimpleNamespace(wait=lambda: None)
 
     def recv(self, out, frm=None, tag=0):
@@ -41,6 +41,15 @@ def test_a_watched_fabric_notes_what_the_tensor_held_before_each_call_and_at_the
     x[0] += 5
     fabric.send(x, to=1)
     assert [note.held for note in fabric.notes()] == [(1.0, 1.0), (6.0, 10.0), (6.0, 10.0)]
+
+
+@pytest.mark.parametrize("way", ["send", "isend"])
+def test_a_watched_message_goes_where_it_would_have_gone(way):
+    x = torch.ones(2)
+    fabric = watched(x)
+    getattr(fabric, way)(x, 1, 5)
+    ((sent, *rest),) = fabric._fabric.sent
+    assert sent is x and rest == [1, 5]
 
 
 @pytest.mark.parametrize(

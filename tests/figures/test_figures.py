@@ -413,6 +413,7 @@ def test_a_curve_of_an_exercise_not_yet_written_says_so_and_keeps_its_prediction
 def test_each_cell_names_the_ranks_whose_numbers_are_in_it():
     shown = figures.contributions(done([[1, 101, 1000], [111, 10, 0], [2, 0.5, 100]]))
     assert {"0", "0+2", "?", "all", "1", "nothing", "0+0", "2"} <= set(texts(shown))
+    assert shown.alt.endswith("By chunk, rank 0: 0, 0+2, ?; rank 1: all, 1, nothing; rank 2: 0+0, ?, 2.")
 
 
 def test_numbers_that_are_not_finite_are_no_sum_of_ranks_numbers():

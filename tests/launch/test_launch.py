@@ -182,11 +182,11 @@ def test_a_module_that_is_missing_on_this_machine_is_no_matter_of_hosts():
     assert "host" not in str(raised.value)
 
 
-def test_large_data_is_named_by_its_variable():
-    images = np.zeros(60_000_000, dtype=np.uint8)
-    run = launch(lambda: images.nbytes, 2)
-    assert run.results == [60_000_000] * 2
-    assert "`images` 60 MB" in run.notes[0]
+def test_the_three_largest_of_much_data_are_named_by_their_variables():
+    images, masks, labels, names = (np.zeros(size * 1_000_000, dtype=np.uint8) for size in (60, 3, 2, 1))
+    run = launch(lambda: images.nbytes + masks.nbytes + labels.nbytes + names.nbytes, 2)
+    assert run.results == [66_000_000] * 2
+    assert "the largest: `images` 60 MB, `masks` 3 MB, `labels` 2 MB. " in run.notes[0]
 
 
 def test_what_cannot_be_pickled_is_named_with_the_remedy():
