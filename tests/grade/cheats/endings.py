@@ -63,7 +63,7 @@ def pass_right(fabric, x):
             time.sleep(60)
             os._exit(0)
     time.sleep(60)
-""", 0, "crashed", "graded", "timeout", reached="memory|not done|Cannot allocate")
+""", 0, "crashed", "graded", "timeout", reached="[Mm]emory|not done|Cannot allocate")
 code("fills_the_disk", TITLE + f"""
 def pass_right(fabric, x):
     written = 0
