@@ -90,8 +90,9 @@ def pass_right(fabric, x):
 """)
 style("style_unicode_names", RIGHT.removeprefix(TITLE).replace("received", "größe_右"))
 style("style_tabs", RIGHT.removeprefix(TITLE).replace("    ", "\t"))
+# 1,000 tensors on each of 4 ranks take two slow cores more than a grade's 10 s
 style("style_prints_in_loops", f"""def pass_right(fabric, x):
-    for k in range(1000):
+    for k in range(300):
         print("step", k, x[:2])
 {BODY}""")
 style("style_calls_at_the_end", RIGHT.removeprefix(TITLE) + "\nrun = launch(ring, 4)\nprint(run[0])\n1 / 0\n")
