@@ -96,6 +96,11 @@ def _ring(q: SpreadSetting) -> float:
     return replicas_s(q) - -(-q.batch // q.n) * q.example_s
 
 
+def _with_latencies(counted: Callable[[int], int]) -> Seconds:
+    """Return the seconds of replicas whose ring has counted(n) latencies in place of 2 (n − 1)."""
+    return lambda q: replicas_s(q) + (counted(q.n) - 2 * (q.n - 1)) * q.alpha_s
+
+
 # {complaint: (seconds of replicas, seconds of stages)}
 SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "Stages work one after the other, since each needs the output of the one before; only replicas share the work.":
@@ -123,11 +128,11 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
         (replicas_s, lambda q: stages_s(q._replace(boundary_bytes=(max(q.boundary_bytes),)))),
     "Each of the 2 (n − 1) messages of the ring has its latency.": (lambda q: replicas_s(q._replace(alpha_s=0.0)), stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts n of them.":
-        (lambda q: replicas_s(q) + (q.n - 2 * (q.n - 1)) * q.alpha_s, stages_s),
+        (_with_latencies(lambda n: n), stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts two of them.":
-        (lambda q: replicas_s(q) + (2 - 2 * (q.n - 1)) * q.alpha_s, stages_s),
+        (_with_latencies(lambda n: 2), stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts one of them.":
-        (lambda q: replicas_s(q) + (1 - 2 * (q.n - 1)) * q.alpha_s, stages_s),
+        (_with_latencies(lambda n: 1), stages_s),
     "A ring all-reduce has 2 (n − 1) messages of an n-th of the gradients; this is two messages with all of them.":
         (lambda q: replicas_s(q) - _ring(q) + 2 * (q.alpha_s + q.model_bytes / q.bytes_per_s), stages_s),
     "Each message at a boundary has its latency.": (replicas_s, lambda q: stages_s(q._replace(alpha_s=0.0))),

@@ -7,7 +7,7 @@ predictions over examples. Padding gives all ranks equally many steps: S. Li et 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -208,8 +208,11 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     mistake gives a wrong accuracy, as 162 of 512 and 32 of 128 outcomes do. An unnamed mistake, which counts one
     example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
-    cases = []
-    for n, count, held in COUNTS:
+    return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
+
+
+def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, count, held in COUNTS:  # drawn as they are asked for: an answer that fails needs no more outcomes
         told = [_outcomes(n, count, arena.draws)]
         for _ in range(MORE):
             told.append(_any_outcomes(count, arena.draws))
@@ -225,8 +228,7 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
 
         run = partial(arena.group, fn, shares, count, driver=on_ranks.on_each)
         examine = partial(_examine_sets, told=told, held=held)
-        cases.append(Case(f"{ranks_in_words(n)}, {count} examples", run, examine, _ALL_MEET))
-    return judge("exact_accuracy", EXACT, cases)
+        yield Case(f"{ranks_in_words(n)}, {count} examples", run, examine, _ALL_MEET)
 
 
 def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:

@@ -142,8 +142,10 @@ def _examine_kills(
         if death is None:
             found[ON_DISK] = _not_on_disk(ended)
         if found[WHOLE] is None and not _is_one_of(left, before, data):
-            whole = _raised(ended) or _wrong_content(row["files"], data)  # of a save that ran to its end
-            found[WHOLE] = _torn(ended, death, left, before, data) if death else whole
+            if death:
+                found[WHOLE] = _torn(ended, death, left, before, data)
+            else:
+                found[WHOLE] = _not_saved([row], (data,))
         elif death and death[0] == "full":
             found[ON_DISK] = found[ON_DISK] or _error_kept(ended, death, left, data)
 

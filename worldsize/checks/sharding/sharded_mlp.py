@@ -33,7 +33,6 @@ class MlpWeights(NamedTuple):
         return cls(*(generator.normal(size=shape) for shape in shapes))
 
 
-
     @property
     def width(self) -> int:
         return self.up.shape[1]

@@ -89,7 +89,6 @@ class OneDeviceStep:
         return sum(self.losses) / sum(self.counts)
 
 
-
     @property
     def penalty(self) -> np.ndarray:
         """Return the gradient of the penalties."""

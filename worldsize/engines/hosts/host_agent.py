@@ -308,7 +308,6 @@ class HostAgent:
             self.ranks.job.files.of(news.rank, "record").write_bytes(content.record)
             content = replace(content, record=b"")
 
-
         parts = [content]
         if isinstance(content, Progress):  # a rank may report any number of rows at once
             rows = content.reports

@@ -139,7 +139,7 @@ def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
 
 def result(made: GradeRow, mode: str) -> dict[str, Any]:
     """Return a graded row as `results.json`: a score between 0 and the possible points, text, and a test per exercise."""
-    score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
+    score = _score(made.points, made.possible) if made.exercises else 0.0
     lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
     lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
     if made.unsafe:
@@ -159,6 +159,11 @@ def nothing_graded(why: str) -> dict[str, Any]:
     return {**_shown(f"{output} Tell your instructor, who can see the cause and run it again.", 0.0), "tests": []}
 
 
+def _score(points: float, possible: float) -> float:
+    """Return the points as Gradescope takes them: from 0 to the possible ones."""
+    return min(max(0.0, points), possible)
+
+
 def _shown(output: str, score: float) -> dict[str, Any]:
     plain = dict.fromkeys(("output_format", "test_output_format", "test_name_format"), "text")
     return {"score": score, "output": output, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
@@ -169,7 +174,7 @@ def _test(one: ExerciseRow) -> dict[str, Any]:
     lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in one.properties]
     return {
         "name": f"{one.title}: {one.id}",
-        "score": min(max(0.0, one.points), one.possible),
+        "score": _score(one.points, one.possible),
         "max_score": one.possible,
         "status": "passed" if one.state == "pass" else "failed",
         "output": "\n".join(filter(None, [*lines, one.mismatch, *one.advice])) or one.state,
