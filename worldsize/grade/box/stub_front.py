@@ -1,7 +1,7 @@
 """Stubs of `worldsize.notebook` and `worldsize.tf` in a sandbox: the same names, but nothing starts, draws or keeps.
 
 Set-up cells import the front; grading needs its data and its errors, not its agent and widgets. The names are read from
-the front's own `__all__`, without importing it.
+each module's own `__all__`, without importing it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class Stub:
         return False
 
 
-def names() -> list[str]:
-    """Return the names that the stub of the notebook's front provides: the front's `__all__`."""
-    spec = find_spec("worldsize")
-    tree = ast.parse((Path(spec.origin).parent / "notebook.py").read_text(encoding="utf-8"))
+def names(file: str = "notebook.py") -> list[str]:
+    """Return the names that a stub provides: the `__all__` of the module in this file of the package."""
+    tree = ast.parse((_package() / file).read_text(encoding="utf-8"))
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]
     return ast.literal_eval(lists[0])
+
+
+def _package() -> Path:
+    return Path(find_spec("worldsize").origin).parent
 
 
 def install() -> None:
@@ -63,10 +66,11 @@ def install() -> None:
         setattr(front, name, known.get(name, Stub()))
 
     tensorflow = ModuleType("worldsize.tf")
-    tensorflow.__path__ = [str(Path(find_spec("worldsize").origin).parent / "tf")]  # its other modules are real
-    vars(tensorflow).update({name: Stub() for name in ("launch", "quiet_launch", "warm")})
-    tensorflow.Cluster = Cluster
-    tensorflow.Task = Task
+    tensorflow.__path__ = [str(_package() / "tf")]  # its other modules are real
+    sys.modules["worldsize.tf"] = worldsize.tf = tensorflow
+    known = {"Cluster": Cluster, "Task": Task, "first_words": import_module("worldsize.tf.errors").first_words}
+    tensorflow.__all__ = names("tf/__init__.py")
+    for name in tensorflow.__all__:
+        setattr(tensorflow, name, known.get(name, Stub()))
 
     sys.modules["worldsize.notebook"] = worldsize.notebook = front
-    sys.modules["worldsize.tf"] = worldsize.tf = tensorflow

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -115,19 +115,23 @@ class Server:
 class Sandbox:
     """Ranks in sandboxes, by whatever means the machine allows, for one submission at a time.
 
-    TensorFlow's server starts when it is first asked for.
+    TensorFlow's server starts when it is first asked for. `start` starts every server, the first and all later ones.
     """
 
-    def __init__(self, mode: SandboxMode, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self, mode: SandboxMode, limits: Limits = Limits(),  # noqa: B008 - frozen
+        start: Callable[[SandboxMode, Limits, Framework], Server] = Server,
+    ) -> None:  # fmt: skip
         self.mode = mode
         self.limits = limits
+        self._start = start
         self._servers: list[Server] = []
         self._server_of: dict[int, Server] = {}  # by the number of the rank or ranks inside
         self._latest = 0  # the highest number so far
         self._modules: tuple[str, ...] = ()
         self._folders = bubblewrap.folders()  # looked up once: a submission has hundreds of ranks
         self.cgroup = SandboxCgroup(limits)
-        self._spares = [Server(mode, limits, "torch")]
+        self._spares = [start(mode, limits, "torch")]
 
     def preload(self, modules: Sequence[str]) -> None:
         """Have the modules that the release's set-up cells import imported once, by the servers."""
@@ -192,10 +196,10 @@ class Sandbox:
             server = spares.pop(0)
             self._spares.remove(server)
         else:
-            server = Server(self.mode, self.limits, framework)
+            server = self._start(self.mode, self.limits, framework)
         if self.mode == FRESH:
             for _ in range(len(spares), _SPARES[framework]):
-                self._spares.append(Server(self.mode, self.limits, framework))  # they import meanwhile
+                self._spares.append(self._start(self.mode, self.limits, framework))  # they import meanwhile
 
         server.wait_ready()
         if self.mode != UNSAFE:
@@ -247,7 +251,7 @@ class Sandbox:
     def renew(self) -> None:
         """Close every server, and begin to start a new one."""
         self.close()
-        self._spares = [Server(self.mode, self.limits, "torch")]
+        self._spares = [self._start(self.mode, self.limits, "torch")]
 
     def close(self) -> None:
         for server in [*self._servers, *self._spares]:

@@ -42,10 +42,15 @@ from worldsize.grade.marking.submission import Submission, Ungradable
 from worldsize.lab.python_cell import python_cell
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
+_OF_THE_MACHINE = ("MemoryError", "OSError", "TimeoutError", "ConnectionError")  # errors of this moment, not of a cell
 
 
 class BrokenRelease(RuntimeError):
-    """A release whose own set-up cells do not run in the sandbox."""
+    """A release whose own set-up cells did not run in the sandbox; a second try may succeed."""
+
+
+class SetupRaised(BrokenRelease):
+    """A set-up cell that raised an error of its own, and will again: this release cannot be graded with this package."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class MarkingOrder:
 def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
     """Run the release's set-up cells alone, so that later failures are the submission's.
 
-    Raises BrokenRelease and SandboxLost.
+    Raises SetupRaised, BrokenRelease where another try may succeed, and SandboxLost.
     """
     sandbox.preload(lab.modules)
     try:
@@ -91,7 +96,13 @@ def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
     if result.state != "done":
         raise BrokenRelease(f"the set-up cells of lab {lab.number} did not run: {result.message}")
     for title, said in result.values[0]["errors"].items():
-        raise BrokenRelease(f"{title} of lab {lab.number} raised {said}")
+        raised = f"{title} of lab {lab.number} raised {said}"
+        if said.startswith(_OF_THE_MACHINE):
+            raise BrokenRelease(raised)
+        raise SetupRaised(
+            f"{raised}. No notebook of this lab can be graded so: expected the course's release and the package `worldsize` "
+            "of one version. Give the students' release with --course, or install its version of the package"
+        )
 
 
 def setup_cells(lab: CourseLab) -> Cells:

@@ -23,10 +23,10 @@ from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
 from worldsize.grade.isolation import privileges
-from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework
+from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework, SandboxMode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import mark_submission
-from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask
+from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask, SetupRaised
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
 _LEAST_ROOM = 0.6  # share of the room that the next submission needs
@@ -44,7 +44,7 @@ def main() -> None:
     data = json.loads(sys.stdin.readline())
     order = MarkingOrder(**data | {"limits": Limits(**data["limits"])})
     labs = course.load(Path(order.course))
-    sandbox = WorkerSandbox(order.mode, order.limits)
+    sandbox = Sandbox(order.mode, order.limits, start_server)
     most_bytes = limit_memory()
     try:
         serve(sys.stdin, answers, labs, sandbox, order.seed, lambda: most_bytes - data_bytes() < ROOM_BYTES * _LEAST_ROOM)
@@ -69,7 +69,8 @@ def serve(
 def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, fresh: bool) -> GradeRow:
     """Return the row, whatever happens; the grader's own failures make it "lost".
 
-    In a `fresh` worker, only this submission can have filled the memory, so that is a crash of its own.
+    A release that cannot run here makes it "ungradable": to try again would end the same way. In a `fresh` worker, only
+    this submission can have filled the memory, so that is a crash of its own.
     """
     state: GradeState = "lost"
     try:
@@ -80,6 +81,8 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
         reason = f"it sent more than fits into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
         if fresh:
             state = "crashed"
+    except SetupRaised as error:  # and would again: no further try can give a mark
+        reason, state = str(error), "ungradable"
     except (SandboxLost, BrokenRelease) as error:
         reason = str(error)
     except Exception as error:
@@ -92,16 +95,17 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
 # ---- the worker's own memory -------------------------------------------------------------------
 
 
-class WorkerSandbox(Sandbox):
-    """A sandbox whose servers are outside the worker's memory limit: they have their own."""
+def start_server(mode: SandboxMode, limits: Limits, framework: Framework) -> Server:
+    """Start a sandbox's server outside the worker's memory limit: a submission's ranks have the limit that it is promised.
 
-    def _new(self, framework: Framework) -> Server:
-        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # a child inherits only the hard limit
-        try:
-            return super()._new(framework)
-        finally:
-            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    A child inherits the limits in force when it starts.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        return Server(mode, limits, framework)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
