@@ -33,8 +33,8 @@ FACES = re.compile(
     r"worldsize\.(notebook|ranks|tf|launch|machine|data|simulate|hosts|fabric)|"
     r"worldsize\.(formulas|pytorch|tf)\.\w+|worldsize\.fabric\.(watched|collectives|background|multi_ring)"
 )
-# Tests that belong to no single room: a browser, GPUs, hosts, long campaigns, the course's notebooks; and what tests share.
-OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "support", "hosts"}
+# Tests that belong to no single room: a browser, GPUs, hosts, long campaigns, notebooks, journeys; and what tests share.
+OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "journeys", "support", "hosts"}
 # What every process of a course may import, a kernel, a grader, a page of a report: there no framework is wanted.
 LIGHT = ["cli", "checks", "checks.arena", "fabric", "figures", "formulas", "launch", "links", "tf", "trace"]
 # Packages that would make every command wait.

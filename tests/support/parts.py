@@ -8,14 +8,14 @@ from pathlib import PurePosixPath
 PARTS: dict[str, tuple[str, ...]] = {
     "answers": ("tests/checks",),
     "draws": ("tests/checks/test_seeds.py", "tests/checks/test_pasted_answers.py", "tests/checks/test_large_batches.py"),
-    "labs": ("tests/labs", "tests/lab", "tests/authoring"),
+    "labs": ("tests/labs", "tests/lab", "tests/authoring", "tests/journeys/test_ci.py"),
     "engines": (
         "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/ranks", "tests/simulate", "tests/tf",
         "tests/gpu",
         "tests/formulas", "tests/soak/test_launch_soak.py", "tests/soak/test_tensorflow_soak.py", "tests/test_bench.py",
     ),
-    "hosts": ("tests/hosts",),
-    "grading": ("tests/grade", "tests/test_instructors.py"),
+    "hosts": ("tests/hosts", "tests/journeys/test_engineer.py"),
+    "grading": ("tests/grade", "tests/test_instructors.py", "tests/journeys/test_instructor.py"),
     "browser": ("tests/browser", "tests/live", "tests/labs/test_labs_in_jupyter.py"),
     "site": (
         "tests/labs/test_site.py", "tests/labs/test_site_pages.py", "tests/labs/test_slides.py", "tests/figures", "tests/pages",

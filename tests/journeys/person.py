@@ -1,0 +1,80 @@
+"""A person in a folder who types commands, as a document prints them, and sees what they say.
+
+Each command is a shell's, with its own time limit, in a session of its own: whatever it leaves behind keeps its output open, and
+so fails at the limit. Nothing of the tests' environment speaks to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.journeys.doors import Block, Entered, typed_doors
+
+PROGRAMS = Path(sys.executable).parent  # not resolved: the virtual environment's
+LIMIT_S = 110.0  # below a test's own limit, which would not show the output
+# of a suite that `make` started, of an environment that is activated, of a course that is set
+_NOT_A_PERSONS = re.compile(r"MAKE.*|MFLAGS|PYTEST_.*|VIRTUAL_ENV|PYTHONPATH|WORLDSIZE_.*")
+
+
+def environment(programs: Path = PROGRAMS, **variables: str) -> dict[str, str]:
+    """Return the variables of a person's shell, in which the virtual environment's programs come first."""
+    mine = {name: value for name, value in os.environ.items() if not _NOT_A_PERSONS.fullmatch(name)}
+    return mine | {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "PIP_NO_INDEX": "1"} | variables
+
+
+@dataclass
+class Person:
+    """Types commands in a folder; the doors that they go through count as entered."""
+
+    folder: Path
+    entered: Entered
+    env: dict[str, str] = field(default_factory=environment)
+
+    def types(self, command: str, exit_code: int = 0, limit_s: float = LIMIT_S, given: str = "") -> str:
+        """Run `command` with `given` on its standard input, and return what it printed, errors too."""
+        shell = subprocess.Popen(
+            ["sh", "-c", command],
+            cwd=self.folder, env=self.env, start_new_session=True, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            said, _ = shell.communicate(given, timeout=limit_s)
+        except BaseException:
+            os.killpg(shell.pid, signal.SIGKILL)
+            said, _ = shell.communicate()
+            print(f"ended before it was through: {command}\n{said}")
+            raise
+        assert shell.returncode == exit_code, f"{command}: expected exit code {exit_code}, got {shell.returncode}\n{said}"
+        self.entered.enter(*typed_doors(command))
+        return said
+
+    def types_block(self, block: Block, names: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> dict[str, str]:
+        """Type a block's commands one after the other, and return {the command as printed: what it said}.
+
+        Commands of `NOT_TYPED` are left out. `names`: what this person puts in the place of a name that the document invents.
+        """
+        said = {}
+        for command in block.commands:
+            if command in NOT_TYPED:
+                continue
+            typed = command
+            for name, value in (names or {}).items():
+                typed = typed.replace(name, value)
+            said[command] = self.types(typed, limit_s=limit_s)
+        self.entered.enter(block.door)
+        return said
+
+
+# lines of documents that a journey does not type, with the reason
+NOT_TYPED = {
+    "sudo apt-get install -y bubblewrap libseccomp2": "installs Debian packages: the machine of the tests has them",
+    ". .venv/bin/activate": "a journey's commands have the virtual environment's programs already",
+    "pip install -c constraints.txt -e '.[instructor]'": "downloads: the environment of the tests has them",
+}
