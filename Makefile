@@ -79,7 +79,7 @@ known-lab:
 setup: $(VENV)/.lab
 
 test: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest $(SIDE_BY_SIDE) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest $(SIDE_BY_SIDE) --cpu=20 $(ARGS)
 
 quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)

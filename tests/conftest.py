@@ -7,17 +7,16 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.cpu_budget import CpuBudget
 from tests.support.notebook_runs import NotebookRuns
 from tests.support.parts import PARTS, part_of
 
 ROOT = Path(__file__).resolve().parents[1]
-_SHORT_S = 30.0  # a run of one room that is over before a table would help
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +73,9 @@ def sandbox() -> object:
     kept.close()
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C end what tests start: a shell's background job ignores SIGINT, and so would all that the job starts."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C end what tests start, also where a shell's background job ignores SIGINT. Measure the CPU of each room."""
+    config.pluginmanager.register(CpuBudget(config), "cpu-budget")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -88,25 +88,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=sorted(PARTS), help="run the tests of one part of the long campaigns alone")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many items of each room ran, and how many seconds their workers were busy with them."""
-    seconds: dict[str, float] = defaultdict(float)
-    items: dict[str, set[str]] = defaultdict(set)
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if isinstance(report, pytest.TestReport):
-                room = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
-                seconds[room] += report.duration
-                items[room].add(report.nodeid)
-    if len(items) < 2 and sum(seconds.values()) < _SHORT_S:
-        return
-    terminalreporter.section("by room")
-    for room in sorted(seconds, key=seconds.__getitem__, reverse=True):
-        terminalreporter.write_line(f"{seconds[room]:7.1f} s  {len(items[room]):5} items  {room}")
-    whole = sum(map(len, items.values()))
-    terminalreporter.write_line(f"{sum(seconds.values()):7.1f} s  {whole:5} items  in all, added up over the workers")
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="show the N tests that use most CPU")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

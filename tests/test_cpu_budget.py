@@ -1,0 +1,123 @@
+"""The suite's budget: CPU seconds of whole process trees, and a run that fails where a room uses too much."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.cpu_budget import exceeded, room_of
+from tests.support.cpu_seconds import TreeCpu
+from tests.support.processes import LONG_S
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).resolve().parents[1]
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+BURNED_S = pytest.approx(0.5, rel=0.4)  # a start of Python comes on top, and clocks tick in hundredths
+
+
+def burning(*under: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen([*under, sys.executable, "-S", "-c", BURN], env={**os.environ, **environment})
+
+
+@pytest.fixture
+def cpu():
+    made = TreeCpu()
+    yield made
+    made.close()
+
+
+def test_a_child_that_was_waited_for_counts_once(cpu) -> None:
+    before_s = cpu.seconds()
+    burning().wait(LONG_S)
+    assert cpu.seconds() - before_s == BURNED_S
+
+
+def test_a_child_counts_while_it_runs_and_as_long_as_nobody_waits_for_it(cpu) -> None:
+    before_s = cpu.seconds()
+    child = burning()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert cpu.seconds() - before_s == BURNED_S
+    child.wait(LONG_S)
+    assert cpu.seconds() - before_s == BURNED_S
+
+
+def test_a_process_counts_that_outlives_the_one_that_started_it() -> None:
+    word = uuid.uuid4().hex
+    cpu = TreeCpu(mark=f"MARKED={word}")
+    try:
+        starts = f"import os, subprocess, sys\nprint(subprocess.Popen([sys.executable, '-S', '-c', {BURN!r}]).pid)"
+        done = subprocess.run([sys.executable, "-S", "-c", starts], env={**os.environ, "MARKED": word}, stdout=subprocess.PIPE)
+        orphan = int(done.stdout)
+        before_s = cpu.seconds()
+        try:
+            psutil.Process(orphan).wait(LONG_S)
+        except psutil.NoSuchProcess:
+            pass
+        assert cpu.seconds() - before_s == pytest.approx(0.5, abs=0.5) and cpu.seconds() > 0.3
+    finally:
+        cpu.close()
+
+
+def test_a_process_of_somebody_else_does_not_count(cpu) -> None:
+    child = burning()
+    other = TreeCpu(root=child.pid + 1 if child.pid + 1 != os.getpid() else 1)
+    try:
+        child.wait(LONG_S)
+        assert other.seconds() < 0.3
+    finally:
+        other.close()
+
+
+def test_a_room_is_the_folder_of_a_test_or_its_file() -> None:
+    assert room_of("tests/grade/test_rows.py::test_x[a/b]") == "tests/grade"
+    assert room_of("tests/test_units.py::test_x") == "tests/test_units.py"
+
+
+def test_a_room_may_use_a_quarter_more_than_its_budget_and_no_more() -> None:
+    assert exceeded({"tests/lab": 12.4}, {"tests/lab": 10.0}) == {}
+    assert "expected at most 10 calibrated CPU seconds" in exceeded({"tests/lab": 12.6}, {"tests/lab": 10.0})["tests/lab"]
+
+
+def test_a_room_without_a_budget_is_named() -> None:
+    assert "tests/new: expected a budget" in exceeded({"tests/new": 1.0}, {})["tests/new"]
+
+
+CONFTEST = """
+from pathlib import Path
+from tests.support import cpu_budget
+
+cpu_budget.BUDGETS = Path(__file__).with_name("budgets.toml")
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu", type=int, default=0)
+
+def pytest_configure(config):
+    config.pluginmanager.register(cpu_budget.CpuBudget(config), "cpu-budget")
+"""
+TEST = f"""
+import subprocess, sys
+
+def test_burns():
+    subprocess.run([sys.executable, "-c", {BURN!r}], check=True)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize(("budget", "code"), [(0.1, 1), (50, 0)])
+def test_a_run_whose_room_uses_too_much_fails_and_says_so(tmp_path: Path, workers: str, budget: float, code: int) -> None:
+    for name, text in {"conftest.py": CONFTEST, "test_it.py": TEST, "budgets.toml": f'[rooms]\n"test_it.py" = {budget}\n'}.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "--cpu=1", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, env=environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("OVER BUDGET  test_it.py: expected at most 0.1" in done.stdout) == bool(code)
+    assert "calibrated CPU seconds   test_it.py::test_burns" in done.stdout
