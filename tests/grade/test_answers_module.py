@@ -27,7 +27,6 @@ from worldsize.pytorch.timed_network import task
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = sorted((ROOT / "solutions").glob("[0-9][0-9]_*.ipynb"))
-PAGE = (ROOT / "docs" / "own-work.md").read_text(encoding="utf-8")
 TENSORFLOW = ("07", "08", "09")
 LIMIT_S = 120
 
@@ -179,6 +178,7 @@ def test_a_labs_module_has_every_name_that_it_uses(notebook: Path) -> None:
     assert {name for one in rows for name in one.now | one.later} - has == set()
 
 
+@pytest.mark.soak
 def test_buckets_train_under_torchrun(tmp_path: Path) -> None:
     write_modules(tmp_path, [notebook for notebook in SOLUTIONS if notebook.name.startswith("11")])
     assert torchrun(tmp_path, TRAINS) == [f"rank {rank} of 2: 0.0 apart, learned: True" for rank in range(2)]
@@ -188,14 +188,6 @@ def test_buckets_train_under_torchrun(tmp_path: Path) -> None:
 def test_sharded_adam_trains_as_adam_does_under_torchrun(tmp_path: Path) -> None:
     write_modules(tmp_path, [notebook for notebook in SOLUTIONS if notebook.name.startswith("12")])
     assert torchrun(tmp_path, SHARDS) == [f"rank {rank} of 2: True" for rank in range(2)]
-
-
-@pytest.mark.soak
-def test_the_program_of_the_page_runs_under_torchrun(tmp_path: Path) -> None:
-    (program,) = re.findall(r"^```\n(import torch.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    out = tmp_path / "student.py"
-    assert worldsize("answers", next(path for path in SOLUTIONS if path.name.startswith("11")), "--out", out).exit_code == 0
-    assert torchrun(tmp_path, program) == [f"rank {rank}: 60 steps" for rank in range(2)]
 
 
 # ---- a student's notebook ----------------------------------------------------------------------

@@ -136,19 +136,6 @@ def test_an_invitation_that_is_no_longer_good_is_one_paragraph_and_exit_code_1(h
     assert "Traceback" not in text
 
 
-@pytest.mark.soak
-def test_it_ends_well_when_the_notebook_closes_its_hosts(tmp_path: Path) -> None:
-    engine = HostsEngine()
-    engine.open_door(ADDRESS)
-    process = start(invited(engine), tmp_path)
-    assert change(engine).state == "joined"
-    started = below(process)
-    engine.close()
-    code, text = ended(process)
-    assert code == 0 and "has closed its hosts" in text
-    gone(started)
-
-
 # ---- the way that invites ------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """Hosts of a Slurm job: they come, run launches, go with the notebook, and keep its secrets.
 
-The usual suite opens them once; the long campaign has what may go wrong in a queue.
+The usual suite opens them once, in the engineer's journey; the long campaign has what may go wrong in a queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import torch
 import torch.distributed as dist
 
 from tests.support.daemons import until
-from tests.support.namespaces import INTERFACE
 from tests.support.slurm import CLOSED, Slurm
 from worldsize import hosts, tf
 from worldsize.engines import current_engine
@@ -66,6 +65,7 @@ def no_job(slurm: Slurm, limit_s: float = LIMIT_S) -> None:
     until(lambda: left(slurm) == ({}, set()), limit_s, "no job and no process of one is left")
 
 
+@pytest.mark.soak
 def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
     in_slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -366,67 +366,3 @@ def test_an_invitation_is_in_no_command_line_and_in_no_environment(in_slurm: Slu
     assert len(shown) >= 8 and [path for path in shown if key in path.read_bytes()] == []
     logs = [path for path in (*folder.rglob("*_log.*"), *in_slurm.folder.rglob("*.log")) if path.is_file()]
     assert [path for path in logs if key in path.read_bytes()] == []
-
-
-TRAIN = """
-import os
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-x = torch.full((3,), float(dist.get_rank()))
-dist.all_reduce(x)
-with open(f"{os.environ['OUT']}/{dist.get_rank()}", "w") as file:
-    print(dist.get_world_size(), x.tolist(), os.uname().nodename, file=file)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.soak
-def test_the_batch_script_of_the_guide_runs_without_the_notebook(in_slurm: Slurm, root: Path, tmp_path: Path) -> None:
-    """As it stands there, but for the GPUs, which these nodes have none of."""
-    guide = (root / "docs" / "clusters.md").read_text()
-    script = guide.partition("```sh\n")[2].partition("```")[0]
-    assert "--gpus-per-node=8" in script and "--nproc-per-node=8" in script
-    script = script.replace("--gpus-per-node=8 ", "").replace("--nproc-per-node=8", "--nproc-per-node=2")
-    (tmp_path / "job.sh").write_text(script)
-    (tmp_path / "train.py").write_text(TRAIN)
-    found = tmp_path / "out"
-    found.mkdir()
-
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = in_slurm.env() | {"OUT": str(found), "PATH": path, "GLOO_SOCKET_IFNAME": INTERFACE}
-    batch = ["sbatch", "--wait", "--chdir", str(tmp_path), str(tmp_path / "job.sh")]
-    done = subprocess.run(batch, env=env, capture_output=True, text=True, timeout=2 * LIMIT_S, check=False)
-
-    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in tmp_path.glob("slurm-*.out"))
-    told = [(found / str(rank)).read_text().split() for rank in range(4)]
-    assert {tuple(line[:-1]) for line in told} == {("4", "[6.0,", "6.0,", "6.0]")}
-    assert [line[-1] for line in told] == ["n1", "n1", "n2", "n2"]
-
-
-# ---- without the notebook ---------------------------------------------------------------------
-
-SCRIPT = """
-import torch
-import torch.distributed as dist
-from tests.checks.mutants.ring_all_reduce import the_usual_way
-from worldsize.fabric import over_group
-
-dist.init_process_group("gloo")
-x = torch.arange(4.0) + 1000 * dist.get_rank()
-the_usual_way(over_group(), x)
-print("sum", x.tolist())
-dist.barrier()
-"""
-TASK = """export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
-exec "$0" "$1" """
-
-
-@pytest.mark.soak
-def test_a_function_of_an_exercise_runs_unedited_under_srun(in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    monkeypatch.setenv("MASTER_ADDR", in_slurm.hosts[0].address)
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", INTERFACE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    said = in_slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", "bash", "-c", TASK, sys.executable, str(script))
-    assert said.splitlines().count("sum [1000.0, 1002.0, 1004.0, 1006.0]") == 2

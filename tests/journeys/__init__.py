@@ -1,1 +1,1 @@
-"""The doors of the course, one after the other, as real processes: a journey types what a document prints, and replaces nothing."""
+"""The doors of the course, one after the other, as real processes: a journey types what a document prints and patches nothing."""

@@ -11,7 +11,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,22 +38,30 @@ class Person:
     entered: Entered
     env: dict[str, str] = field(default_factory=environment)
 
-    def types(self, command: str, exit_code: int = 0, limit_s: float = LIMIT_S, given: str = "") -> str:
-        """Run `command` with `given` on its standard input, and return what it printed, errors too."""
+    @contextmanager
+    def starts(self, command: str, stdin: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+        """Start `command` beside the next ones; `stdout` has what it prints, errors too. At the end its family is killed."""
         shell = subprocess.Popen(
             ["sh", "-c", command],
             cwd=self.folder, env=self.env, start_new_session=True, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        try:
-            said, _ = shell.communicate(given, timeout=limit_s)
-        except BaseException:
-            os.killpg(shell.pid, signal.SIGKILL)
-            said, _ = shell.communicate()
-            print(f"ended before it was through: {command}\n{said}")
-            raise
-        assert shell.returncode == exit_code, f"{command}: expected exit code {exit_code}, got {shell.returncode}\n{said}"
         self.entered.enter(*typed_doors(command))
+        try:
+            yield shell
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.communicate()
+
+    def types(self, command: str, exit_code: int = 0, limit_s: float = LIMIT_S, given: str = "") -> str:
+        """Run `command` with `given` on its standard input, and return what it printed, errors too."""
+        with self.starts(command) as shell:
+            try:
+                said, _ = shell.communicate(given, timeout=limit_s)
+            except subprocess.TimeoutExpired as late:
+                raise AssertionError(f"{command}: still at work after {limit_s:g} s\n{_text(late.output)}") from None
+        assert shell.returncode == exit_code, f"{command}: expected exit code {exit_code}, got {shell.returncode}\n{said}"
         return said
 
     def types_block(self, block: Block, names: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> dict[str, str]:
@@ -70,6 +79,11 @@ class Person:
             said[command] = self.types(typed, limit_s=limit_s)
         self.entered.enter(block.door)
         return said
+
+
+def _text(output: bytes | str | None) -> str:
+    """Return the output of a command that was ended, which is bytes."""
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 # lines of documents that a journey does not type, with the reason

@@ -35,7 +35,10 @@ PrintMotd no
 AllowTcpForwarding no
 X11Forwarding no
 Subsystem sftp internal-sftp
+{more}
 """
+# after the settings of who logs in, which may change PATH
+_WITH_PATH = 'ForceCommand env PATH={path} sh -c "$SSH_ORIGINAL_COMMAND"'
 
 
 @dataclass(frozen=True)
@@ -56,21 +59,29 @@ class Sshd:
         files = [f"-o{name}={self.folder / file}" for name, file in said.items()]
         return ["-F", "none", *files, "-oIdentitiesOnly=yes", "-oBatchMode=yes", "-oStrictHostKeyChecking=yes"]
 
+    @property
+    def config(self) -> str:
+        """What a person has in ssh_config to reach it by the host's name."""
+        files = {"IdentityFile": "user_key", "UserKnownHostsFile": "known_hosts"}
+        lines = [f"{name} {self.folder / file}" for name, file in files.items()]
+        return "\n    ".join([f"Host {self.host.name}", f"HostKeyAlias {self.host.address}", *lines]) + "\n"
+
     def command(self, command: str) -> list[str]:
         """What runs `command`, words for the host's shell, by ssh."""
         return ["ssh", *self.options, self.destination, command]
 
 
 @contextlib.contextmanager
-def sshd(host: Host) -> Iterator[Sshd]:
-    """A server on `host`; at the end it and its connections are ended."""
+def sshd(host: Host, path: str = "") -> Iterator[Sshd]:
+    """A server on `host`; `path` is what commands there have as PATH. At the end it and its connections are ended."""
     with tempfile.TemporaryDirectory(prefix="worldsize-sshd-") as made:
         folder = Path(made)
         for key in ("host_key", "user_key"):
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", str(folder / key)]
             subprocess.run(command, check=True, timeout=_LIMIT_S)
         (folder / "known_hosts").write_text(f"{host.address} {(folder / 'host_key.pub').read_text()}")
-        (folder / "sshd_config").write_text(_CONF.format(address=host.address, folder=folder))
+        more = _WITH_PATH.format(path=path) if path else ""
+        (folder / "sshd_config").write_text(_CONF.format(address=host.address, folder=folder, more=more))
         command = host.command(["sh", "-c", _START, str(folder / "sshd_config")])
         with daemon(command, folder / "log"):
             until(lambda: "Server listening" in (folder / "log").read_text(), _LIMIT_S, f"sshd on {host.name} listens")
