@@ -46,6 +46,13 @@ def test_points_and_predictions_are_counted_and_the_first_open_exercise_is_next(
     assert seen.next_step.startswith("Exercise 6.2: ")
 
 
+def test_a_lab_keeps_its_own_title_while_an_exercise_of_it_is_open(folder):
+    lab = Lab("06")
+    lab.predict("a", "A?", "s", answer=1)
+    assert of("06", folder).open_exercise
+    assert of("06", folder).title == lab.title
+
+
 def test_points_of_an_exercise_that_a_later_release_took_out_count_no_more(folder):
     first, *_ = EXERCISES["01"]
     Lab("01").record(Earned("amdahl_fit", 1.5, 1.5))

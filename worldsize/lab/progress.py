@@ -121,8 +121,8 @@ def _progress(number: str, folder: Path) -> LabProgress:
         if line.endswith("(optional)"):
             continue
         if score is None or score["earned"] < score["possible"]:
-            title = title_of(line)
-            open_exercise = title.whole if title else exercise
+            heading = title_of(line)
+            open_exercise = heading.whole if heading else exercise
             break
 
     points, predictions = counted_points(state).values(), state["predictions"].values()
