@@ -112,8 +112,9 @@ def test_burns():
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize(("budget", "code"), [(0.1, 1), (50, 0)])
 def test_a_run_whose_room_uses_too_much_fails_and_says_so(tmp_path: Path, workers: str, budget: float, code: int) -> None:
-    for name, text in {"conftest.py": CONFTEST, "test_it.py": TEST, "budgets.toml": f'[rooms]\n"test_it.py" = {budget}\n'}.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(TEST)
+    (tmp_path / "budgets.toml").write_text(f'[rooms]\n"test_it.py" = {budget}\n')
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "--cpu=1", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     environment["PYTHONPATH"] = str(ROOT)

@@ -24,7 +24,7 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import mark_submission, rows, worker_process, worker_supervisor
 from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
-from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask
+from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask, SetupRaised
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.reports import canvas_csv, needs_a_person
 
@@ -155,6 +155,14 @@ def worker_row(line: str) -> GradeRow:
 
 
 @pytest.mark.quick
+def test_a_release_that_can_never_be_graded_is_not_lost_and_says_what_to_do(monkeypatch):
+    row = answer(monkeypatch, SetupRaised("Set-up 1 of lab 00 raised ImportError: … Give the students' release"))
+    assert (row.state, row.points) == ("ungradable", 0)
+    (need,) = needs_a_person.unsure([row])
+    assert need.kind == "ungradable" and "Give the students' release" in need.why and "again" not in need.why
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("error", [SandboxLost("gone"), BrokenRelease("set-up"), OSError("no space"), KeyError("x")])
 def test_the_graders_own_failure_is_lost(monkeypatch, error):
     row = answer(monkeypatch, error)
@@ -237,23 +245,30 @@ def course_copy(folder: Path, setup: str = "") -> Path:
     return folder
 
 
-BROKEN_SETUPS = ["\nimport os\nos._exit(1)", "\nraise ValueError('not there')"]
+# how a set-up cell breaks off: its error, and the state and the attempts of a row that it prevents
+BROKEN_SETUPS = {
+    "exits": ("\nimport os\nos._exit(1)", BrokenRelease, "lost", 3),
+    "has no room": ("\nraise OSError(28, 'No space left on device')", BrokenRelease, "lost", 3),
+    "asks for what is not there": ("\nfrom worldsize.tf import no_such_name", SetupRaised, "ungradable", 1),
+}
+broken_setup = pytest.mark.parametrize("setup, error, state, attempts", BROKEN_SETUPS.values(), ids=BROKEN_SETUPS)
 
 
-@pytest.mark.parametrize("setup", BROKEN_SETUPS, ids=["exits", "raises"])
-def test_a_release_whose_set_up_does_not_run_is_the_graders_failure(sandbox, tmp_path, setup):
+@broken_setup
+def test_a_release_whose_set_up_does_not_run_is_the_graders_failure(sandbox, tmp_path, setup, error, state, attempts):
     lab = course.load(course_copy(tmp_path, setup))[LAB]
-    with pytest.raises(BrokenRelease, match="of lab 00"):
+    with pytest.raises(BrokenRelease, match="of lab 00") as raised:
         mark_submission.try_setup(lab, sandbox)
+    assert type(raised.value) is error
 
 
 @pytest.mark.soak
 @needs_sandbox
-@pytest.mark.parametrize("setup", BROKEN_SETUPS, ids=["exits", "raises"])
-def test_a_release_whose_set_up_does_not_run_costs_nobody_a_point(tmp_path, setup):
+@broken_setup
+def test_a_release_whose_set_up_does_not_run_costs_nobody_a_point(tmp_path, setup, error, state, attempts):
     folder = hand_in(tmp_path / "submitted", anna_1=GOOD)
     row = graded(tmp_path, folder, root=course_copy(tmp_path / "course", setup))["anna_1"]
-    assert (row.state, row.attempt, "of lab 00" in row.reason) == ("lost", 3, True)
+    assert (row.state, row.attempt, "of lab 00" in row.reason) == (state, attempts, True)
     mended = graded(tmp_path, folder, root=course_copy(tmp_path / "course"))["anna_1"]
     assert (mended.state, mended.points) == ("graded", 4)
 

@@ -110,6 +110,56 @@ def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
     assert done.stderr.strip().endswith("MemoryError")
 
 
+# in a process with a worker's real limit: what an answer of 600 MB comes to, and the limit of the server that ran it
+SERVED = """
+import json
+from pathlib import Path
+from worldsize.grade.host.arena import SandboxArena, Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation.bubblewrap import best_mode
+from worldsize.grade.isolation.limits import Limits, Meter
+from worldsize.grade.marking import worker_process
+
+SOURCE = "def fills(*given):\\n    held = bytearray(600_000_000)\\n    return len(held)\\n"
+LIMITS = Limits()
+
+def server_limit(framework):
+    (server,) = [server for server in sandbox._servers if server.framework == framework]
+    rows = (Path("/proc") / str(server.pid) / "limits").read_text().splitlines()
+    (row,) = [row for row in rows if row.startswith("Max data size")]
+    return row.split()[3]
+
+sandbox = Sandbox(best_mode(), LIMITS, worker_process.start_server)
+worker_process.limit_memory()
+seen = {}
+for name, framework in (("first", "torch"), ("renewed", "torch"), ("TensorFlow's", "tensorflow")):
+    arena = SandboxArena(sandbox, Meter(LIMITS), [["Exercise 1.1", SOURCE]], seed=1)
+    if framework == "torch":
+        ended = arena.call(Submitted("fills"))
+    else:
+        ended = arena.tensorflow(Submitted("fills"), [0])
+    seen[name] = [ended.state, ended.message, *ended.returned, server_limit(framework)]
+    if name == "first":
+        sandbox.renew()
+try:
+    bytearray(600_000_000)
+    seen["worker"] = "unlimited"
+except MemoryError:
+    seen["worker"] = "limited"
+sandbox.close()
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.usefixtures("_sandboxed")
+def test_every_server_of_a_limited_worker_has_the_limit_that_a_submission_is_promised():
+    """The first one, one that was renewed, and TensorFlow's, which starts late; the worker's own limit stays."""
+    done = subprocess.run([sys.executable, "-c", SERVED], capture_output=True, text=True, timeout=250, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    own = dict.fromkeys(("first", "renewed", "TensorFlow's"), ["done", "", 600_000_000, "unlimited"])
+    assert json.loads(done.stdout) == {**own, "worker": "limited"}
+
+
 @pytest.mark.quick
 def test_a_worker_that_says_that_it_is_full_marks_no_more(monkeypatch):
     marked = []

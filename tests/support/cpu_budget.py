@@ -138,7 +138,8 @@ class CpuBudget:
         for room in sorted(self._seconds, key=self._used.__getitem__, reverse=True):
             budget = f"{budgets[room]:g}" if room in budgets else "–"
             write(f"{self._seconds[room]:12.1f} {self._used[room]:7.1f} {budget:>7} {items[room]:7}   {room}")
-        write(f"{sum(self._seconds.values()):12.1f} {sum(self._used.values()):7.1f} {sum(budgets.values()):7g} {items.total():7}   in all")
+        seconds, used, budget = (sum(each.values()) for each in (self._seconds, self._used, budgets))
+        write(f"{seconds:12.1f} {used:7.1f} {budget:7g} {items.total():7}   in all")
         if self._loops:
             fastest, slowest = min(self._loops), max(self._loops)
             write(f"the loop took {1000 * fastest:.1f} to {1000 * slowest:.1f} ms; a calibrated second is {1 / LOOP_S:g} loops")

@@ -117,7 +117,7 @@ class TreeCpu:
             parent = before[number].parent
             if parent in ended:
                 ended[parent] += ended[number]
-            elif gained.get(parent, 0) >= ended[number]:
+            elif parent in gained and gained[parent] >= ended[number]:
                 gained[parent] -= ended[number]
                 self._ticks -= ended[number]
 
