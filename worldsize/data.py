@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.course import shipped_files
 from worldsize.course.record import course_above
@@ -172,7 +173,8 @@ def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
     found = []
     for row in rows:
         *counts, milliseconds = row[-11:]  # "multi" has the billions of parameters in front
-        found.append(MeasuredIteration(*map(int, counts), iteration_s=float(milliseconds) / 1e3))
+        sizes = map(int, counts)
+        found.append(MeasuredIteration(*sizes, iteration_s=float(milliseconds) / 1e3))  # type: ignore[misc]  # ten sizes come before it
     return found
 
 
@@ -340,6 +342,7 @@ class ArrayUnpickler(pickle.Unpickler):
         ("numpy", "dtype"): np.dtype,
     }
 
+    @override
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self.admitted:
             return self.admitted[module, name]

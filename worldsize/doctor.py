@@ -19,6 +19,8 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from worldsize import machine
 from worldsize.course import shipped_files
 
@@ -55,6 +57,7 @@ class CapabilitySheet:
                 return row
         raise KeyError(f"no row {what!r}; rows: {', '.join(row.what for row in self.rows)}")
 
+    @override
     def __str__(self) -> str:
         width = max(len(row.what) for row in self.rows)
         hanging = " " * (width + 4)
@@ -182,7 +185,9 @@ def _gpu_names() -> list[str]:
 def _ranks(launch: LaunchFunction | None) -> list[Capability]:
     try:
         if launch is None:
-            from worldsize.launch import launch  # here, so that a broken torch still gives a sheet
+            from worldsize.launch import launch as on_real_ranks  # here, so that a broken torch still gives a sheet
+
+            launch = on_real_ranks
         with redirect_stdout(io.StringIO()):  # a notebook's observers print a line per launch; the sheet has its own row for that
             first = launch(_rank_facts, world_size=2, timeout_s=60)
             second = launch(_rank_facts, world_size=2, timeout_s=60)

@@ -13,7 +13,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
 from worldsize.failures import Failure
+
+if TYPE_CHECKING:  # a launch raises these errors, so it imports this module
+    from worldsize.launch.run import Run
 
 
 class NotYet(NotImplementedError):
@@ -26,7 +33,7 @@ class LaunchError(RuntimeError):
     `message` says what happened, `hint` what to do next; both are in the error's text.
     """
 
-    def __init__(self, message: str, run: object = None, hint: str = "") -> None:
+    def __init__(self, message: str, run: Run | None = None, hint: str = "") -> None:
         super().__init__("\n".join(filter(None, (message, hint))))
         self.message = message
         self.run = run
@@ -41,7 +48,7 @@ class RankFailed(LaunchError):
     """The first rank that failed. `failure` is a `Failure`; `rank` is the failed rank's number."""
 
     def __init__(
-        self, message: str, run: object = None, hint: str = "", failure: Failure | None = None
+        self, message: str, run: Run | None = None, hint: str = "", failure: Failure | None = None
     ) -> None:
         super().__init__(message, run, hint)
         self.failure = failure
@@ -51,6 +58,7 @@ class RankFailed(LaunchError):
 class Deadlock(LaunchError):
     """Every live rank is blocked in the fabric and no message can match."""
 
+    @override
     def _render_traceback_(self) -> list[str]:
         """Return the text that IPython shows, without the word "deadlock", which the class name already has."""
         return f"{type(self).__name__}: {str(self).removeprefix('deadlock: ')}".splitlines()
@@ -67,7 +75,7 @@ class EngineLost(LaunchError):
 class Interrupted(KeyboardInterrupt):
     """The run was interrupted; `run` holds the logs and the trace so far."""
 
-    def __init__(self, message: str, run: object = None) -> None:
+    def __init__(self, message: str, run: Run | None = None) -> None:
         super().__init__(message)
         self.run = run
 

@@ -10,6 +10,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]?)(i?)(bit|b|B|byte|bytes)\s*(?:/\s*s|ps)\s*$")
 _LATENCY = re.compile(_NUMBER + r"(s|ms|us|µs|μs|ns)\s*$")
@@ -86,6 +88,7 @@ class Link:
         """Return the seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""
         return self.latency_s + size_bytes / self.bandwidth_bytes_per_s
 
+    @override
     def __str__(self) -> str:
         return self.written
 

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from typing_extensions import override
+
 TitleKind = Literal["Set-up", "Exercise", "Example"]
 
 # few digits: a student's text must never become a number that is too long to parse
@@ -28,6 +30,7 @@ class Title:
     number: int = 0
     name: str = ""
 
+    @override
     def __str__(self) -> str:
         return "Set-up" if self.kind == "Set-up" else f"{self.kind} {self.lab}.{self.number}"
 

@@ -110,9 +110,9 @@ def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin
     Every "compute" span is marked as declared, because a fabric sees no other work.
     """
     events = []
-    for *message, start_s, end_s, wait_s in rows:
+    for kind, peer, tag, size_bytes, start_s, end_s, wait_s in rows:
         wait_s = None if wait_s is None else wait_s - origin_s
-        events.append(Event(*message, start_s=start_s - origin_s, end_s=end_s - origin_s, wait_start_s=wait_s))
+        events.append(Event(kind, peer, tag, size_bytes, start_s - origin_s, end_s - origin_s, wait_s))
 
     moved = []
     for kind, start_s, end_s, label in spans:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from worldsize.engines.host import HostFacts
 from worldsize.engines.hosts import host_checks, host_messages
@@ -60,6 +61,7 @@ class Bomb:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @override
     def __reduce__(self) -> tuple:
         return os.mkdir, (str(self.folder),)
 

@@ -43,8 +43,8 @@ def student(record: dict[str, Any]) -> Student:
         return record[lab]["most_bytes"]["sum"] / 1e9
 
     server = sum(record["server alone"].values()) / 1e9
-    states = map(middle, ("idle, each of all", "kernels ended, each of all", "warm, each of all"))
-    return Student(server, *states, most("lab 06"), most("lab 07"))
+    idle, without_kernel = middle("idle, each of all"), middle("kernels ended, each of all")
+    return Student(server, idle, without_kernel, middle("warm, each of all"), most("lab 06"), most("lab 07"))
 
 
 def server_gb(students: int, working: int, idle_gb: float, lab_gb: float, system_gb: float = SYSTEM_GB) -> int:

@@ -20,6 +20,7 @@ import psutil
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
+from typing_extensions import override
 
 from tests.support.processes import LONG_S, agents
 
@@ -76,6 +77,7 @@ class Answer:
 
 class _ThisPython(KernelManager):
     @property
+    @override
     def kernel_spec(self) -> KernelSpec:
         return KernelSpec(**get_kernel_dict())
 

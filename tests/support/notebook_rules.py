@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from nbformat import NotebookNode
+from typing_extensions import override
 
 from worldsize.authoring.release import leaks as leaks
 
@@ -199,6 +200,7 @@ def _images(html: str) -> list[str]:
     found: list[str] = []
 
     class Images(HTMLParser):
+        @override
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             if tag == "img":
                 found.append((dict(attributes).get("alt") or "").strip())

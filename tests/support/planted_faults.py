@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 # a room: what it is of `worldsize/`, and which tests are its own
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vocabulary": (
@@ -56,6 +58,8 @@ _FLIPPED = {
 }  # fmt: skip
 _OTHER_OPERATION = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.FloorDiv: "*", ast.Mod: "//"}
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -71,6 +75,7 @@ class Fault:
     new: str
     at: int  # the line in the file from which it was drawn
 
+    @override
     def __str__(self) -> str:
         return f"{self.path}:{self.at} ({self.kind}) {self.old} → {self.new}"
 
@@ -175,7 +180,7 @@ def _candidates(
     return found
 
 
-def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]:
     for node in getattr(tree, "body", []):
         if isinstance(node, ast.ClassDef):
             yield from _functions(node, f"{within}{node.name}.")
@@ -183,17 +188,17 @@ def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Funct
             yield f"{within}{node.name}", node
 
 
-def _body_starts(function: ast.FunctionDef) -> int:
+def _body_starts(function: Function) -> int:
     """Return the number of the function's first line after its docstring."""
     return function.body[-1 if len(function.body) == 1 else ast.get_docstring(function) is not None].lineno
 
 
-def _body(function: ast.FunctionDef, source: str) -> tuple[str, list[str]]:
+def _body(function: Function, source: str) -> tuple[str, list[str]]:
     """Return the function's arguments and the lines of its body: all that it does, whatever its docstring says."""
     return ast.dump(function.args), source.splitlines()[_body_starts(function) - 1 : function.end_lineno]
 
 
-def _edits(function: ast.FunctionDef, source: str) -> Iterator[tuple[str, int, int, str, str]]:
+def _edits(function: Function, source: str) -> Iterator[tuple[str, int, int, str, str]]:
     """(kind, line, column, old, new) of every fault on one line that the function's body may have."""
     for kind, node, new in (edit for statement in function.body for edit in _of(statement)):
         row = source.splitlines()[node.lineno - 1].encode()
@@ -210,7 +215,7 @@ def changes(checkout: Path, fault: Fault) -> bool:
         return False
 
 
-def _of(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
+def _of(node: ast.AST) -> Iterator[tuple[str, ast.stmt | ast.expr, str]]:
     """The faults of a node and of what it holds, but for words, assertions and annotations."""
     quiet = (ast.Raise, ast.Assert, ast.JoinedStr, ast.FunctionDef, ast.Import, ast.ImportFrom)
     if isinstance(node, quiet) or _is_quiet_call(node):
@@ -225,7 +230,7 @@ def _of(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
                 yield from _of(child)
 
 
-def _own(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
+def _own(node: ast.AST) -> Iterator[tuple[str, ast.stmt | ast.expr, str]]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
         yield "comparison", node, f"{left} {_FLIPPED[type(node.ops[0])]} {right}"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from typing_extensions import override
 
 from worldsize.course.record import course_above
 
@@ -35,6 +36,7 @@ class NotebookFailed(RuntimeError):
         super().__init__(message, out)  # both, so that the exception survives pickling
         self.out = out
 
+    @override
     def __str__(self) -> str:
         return self.args[0]
 
@@ -197,6 +199,7 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
             super().__init__(**(kwargs | traits))
 
         @property
+        @override
         def kernel_spec(self) -> KernelSpec:
             return spec
 

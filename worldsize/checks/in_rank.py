@@ -82,5 +82,9 @@ def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | N
 
 def in_tensorflow(fn: Callable | None, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
     """Call `fn(given, *more)` in a task of TensorFlow, or the check's own `driver(fn, given, *more)`."""
-    returned = fn(given, *more) if driver is None else driver(fn, given, *more)
+    if driver is not None:
+        returned = driver(fn, given, *more)
+    else:
+        assert fn is not None  # a driver alone does without
+        returned = fn(given, *more)
     return plain(returned), plain(given)

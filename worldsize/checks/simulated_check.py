@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks import run_check
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.in_one_process import NotPlayable
@@ -91,6 +93,7 @@ class KeptResults(SimulatedArena):
         super().__init__(seed, interleaved, limit_s)
         self.results: list[ArenaResult] = []
 
+    @override
     def ranks(self, *args: Any, **more: Any) -> ArenaResult:
         ended = super().ranks(*args, **more)
         self.results.append(ended)

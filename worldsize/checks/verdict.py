@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from typing_extensions import override
+
 from worldsize.trace import Trace
 from worldsize.units import count, worth
 
@@ -36,6 +38,7 @@ class Tried:
     confirmed: tuple[int, ...] = ()
     reordered: bool = False
 
+    @override
     def __str__(self) -> str:
         if self.reordered:
             return "Seen in simulated time, in an order of events that the real processes of this check did not show."
@@ -66,6 +69,7 @@ class Verdict:
     def possible(self) -> float:
         return sum(p.points for p in self.properties)
 
+    @override
     def __str__(self) -> str:
         head = f"{self.exercise}: {self.points:g} of {self.possible:g} points"
         small_print = [str(self.tried)] if self.tried else []

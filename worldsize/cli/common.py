@@ -34,9 +34,10 @@ app = typer.Typer(
 @contextmanager
 def one_paragraph(*more: type[Exception]) -> Iterator[None]:
     """Print ValueError, OSError and `more` as one paragraph and exit with code 1. Bugs keep their traceback."""
+    expected: tuple[type[Exception], ...] = (ValueError, OSError, *more)
     try:
         yield
-    except (ValueError, OSError, *more) as error:
+    except expected as error:
         Console(stderr=True, highlight=False, markup=False).print(_words(error), style="red", soft_wrap=True)
         raise typer.Exit(1) from None
 
@@ -61,7 +62,7 @@ def _words(error: Exception) -> str:
 
 
 @contextmanager
-def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
+def bar(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
     """Yield `step(done, of, words)` for a progress bar. The bar appears with the first step; an error removes it."""
     from rich.progress import Progress
 

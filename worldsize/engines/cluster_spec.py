@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 MOST_TASKS = 32
 
 
@@ -43,6 +45,7 @@ class Cluster:
         if self.chief + self.worker == 0:
             raise ValueError(f"Cluster: expected a chief or a worker that computes something, got {self}")
 
+    @override
     def __repr__(self) -> str:
         given = [f"{name}={count}" for name, count in self.counts().items() if count]
         return f"Cluster({', '.join(given)})"

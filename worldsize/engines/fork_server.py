@@ -33,6 +33,6 @@ def start(framework: Framework) -> None:
 
 def import_late(framework: Framework) -> None:
     """Tell a serving fork server to do its late imports. A rank that is requested meanwhile waits."""
-    pid = forkserver._forkserver._forkserver_pid
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # Python's own, private
     if framework == "torch" and IMPORT_LATE is not None and pid is not None:
         os.kill(pid, IMPORT_LATE)

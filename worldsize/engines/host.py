@@ -85,6 +85,7 @@ class Host(Protocol):
 
     def bring_files(self) -> None:
         """Return when the files that ranks wrote for their order are in the run's folder."""
+        return None
 
     def watched(self) -> list:
         """Return the objects to wait for: when one is ready, `hear` has news."""
@@ -110,12 +111,14 @@ class Host(Protocol):
 
     def wait_written(self) -> None:
         """Return when the leaving ranks' files are in the run's folder."""
+        return None
 
     def end(self) -> None:
         """Begin to kill the remaining ranks with their children; `wait_ended` finishes."""
 
     def wait_ended(self) -> None:
         """Return when no rank of the job is left, and their files are in the run's folder."""
+        return None
 
 
 def place(world_size: int, capacities: Sequence[int]) -> list[range]:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize import machine
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, StartMethod, Typed, Use
@@ -55,18 +57,22 @@ class HostRanks(Host):
     store_port: int | None = None  # None if the store is on another host, or not needed
     kept: ExitStack = field(default_factory=ExitStack)  # sockets that reserve ports for tasks
 
+    @override
     def facts(self, with_gpus: bool) -> HostFacts:
         gpus, nccl = self.services.gpus() if with_gpus else ((), False)
         return HostFacts(self.name, self.address, cores(), gpus, nccl, _interface_of(self.address))
 
+    @override
     def begin(self, job: Job) -> None:
         self.job = job
         job.files.job.write_bytes(pickle.dumps(job))
 
+    @override
     def open_store(self) -> int:
         self.store_port = self.services.open_store(self.address)
         return self.store_port
 
+    @override
     def keep_addresses(self, count: int) -> list[str]:
         """Reserve ports for this run: bind each with SO_REUSEADDR and never listen, so that nobody else gets it.
 
@@ -80,13 +86,16 @@ class HostRanks(Host):
             addresses.append(f"{self.address}:{bound.getsockname()[1]}")
         return addresses
 
+    @override
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         self.over.discard(rank)
         arguments = (rank, self.listener.getsockname(), str(self.job.files.job), env, threads, attempt)
-        process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
+        context = multiprocessing.get_context(self.start_method)
+        process = context.Process(target=rank_main, args=arguments)  # type: ignore[attr-defined]  # every context has it
         process.start()
         self.processes[rank] = process
 
+    @override
     def use(self, order: Use) -> None:
         self.job = order.job
         pickled = pickle.dumps(order)
@@ -95,6 +104,7 @@ class HostRanks(Host):
 
     # ---- listening -------------------------------------------------------------------------------
 
+    @override
     def watched(self) -> list:
         exits = []
         for rank, process in self.processes.items():
@@ -103,6 +113,7 @@ class HostRanks(Host):
                 exits.append(process.sentinel)
         return [self.listener, *self.channels.values(), *exits]
 
+    @override
     def hear(self, ready: Any) -> Iterable[RankNews]:
         if ready is self.listener:
             return self._welcome()
@@ -155,6 +166,7 @@ class HostRanks(Host):
         self.silent.discard(rank)
         yield RankNews(rank, "exited", self.processes[rank].exitcode)
 
+    @override
     def tell(self, rank: int, word: Question | Typed) -> None:
         self._send(rank, pickle.dumps(word))
 
@@ -162,6 +174,7 @@ class HostRanks(Host):
         with suppress(KeyError, OSError):  # it has ended
             self.channels[rank].send_bytes(pickled)
 
+    @override
     def seen_last(self, rank: int) -> Standing:
         """Return a silent rank's stack, by a signal, or else from its file.
 
@@ -172,6 +185,7 @@ class HostRanks(Host):
 
     # ---- the end ---------------------------------------------------------------------------------
 
+    @override
     def kill(self, rank: int) -> None:
         self.over.add(rank)
         self.silent.discard(rank)
@@ -192,11 +206,13 @@ class HostRanks(Host):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
 
+    @override
     def let_leave(self, leaving: set[int], serving: set[int]) -> None:
         self.leaving, self.serving = leaving, serving
         for rank in list(self.channels):
             self.tell(rank, "bye")
 
+    @override
     def end(self) -> None:
         self._join(self.leaving, _LEAVE_S)
         for rank in self.serving & set(self.processes):

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.job import Close, Use
 from worldsize.engines.session import EXIT_S, START_S, silent_failure
@@ -118,9 +120,11 @@ class OpenSession(TorchSession):
             replace(self._outcome(status, waits, standings), freed=tuple(sorted(self.freed)), killed=killed)
         )
 
+    @override
     def _awaited(self) -> set[int]:
         return self.asked
 
+    @override
     def _live(self) -> set[int]:
         return (super()._live() & self.asked) - self.freed
 
@@ -148,6 +152,7 @@ class OpenSession(TorchSession):
             found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
         return found
 
+    @override
     def _take(self, news: RankNews) -> None:
         rank = news.rank
         if news.kind == "silent":

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 
+from typing_extensions import override
+
 from worldsize.engines import session
 from worldsize.engines.cluster_spec import Cluster, fail_fast, tf_config
 from worldsize.engines.host import place
@@ -27,6 +29,7 @@ class TensorFlowSession(session.Session):
     def cluster(self) -> Cluster | None:
         return self.job.tasks.cluster
 
+    @override
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=False) for host in self.hosts)
         self.ranks = place(self.job.world_size, [facts.cores for facts in self.facts])
@@ -47,6 +50,7 @@ class TensorFlowSession(session.Session):
         words.append(f"TensorFlow {_version()}, {keras}{over}")
         return self._setup_with(words)
 
+    @override
     def _start(self) -> None:
         if self.cluster:
             addresses: list[str] = []
@@ -82,6 +86,7 @@ class TensorFlowSession(session.Session):
                 env[name] = self.job.env.get(name, env[name])
         return env
 
+    @override
     def _answer_request(self, rank: int, request: Request) -> None:
         """Kill or restart a task at the request of the task `rank`."""
         if not 0 <= request.rank < self.job.world_size:

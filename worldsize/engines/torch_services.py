@@ -60,7 +60,8 @@ class TorchServices:
         for _ in range(2):
             if self._connection is None:
                 ours, theirs = multiprocessing.Pipe()
-                self._process = self._context.Process(target=serve, args=(theirs,), daemon=True)
+                process = self._context.Process  # type: ignore[attr-defined]  # every context has it
+                self._process = process(target=serve, args=(theirs,), daemon=True)
                 self._process.start()
                 theirs.close()
                 self._connection = ours

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from worldsize import units
 from worldsize.engines import session
 from worldsize.engines.host import place
@@ -19,6 +21,7 @@ class TorchSession(session.Session):
 
     tells_early = True  # a process with torch needs 10 ms and more to end
 
+    @override
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=self.job.device != "cpu") for host in self.hosts)
         cards = [len(facts.gpus) for facts in self.facts]
@@ -46,6 +49,7 @@ class TorchSession(session.Session):
             return f"gloo, {self.job.world_size} ranks share {gpus} GPU{'s' * (gpus > 1)}"
         return "gloo on CPU"
 
+    @override
     def _start(self) -> None:
         port = self.host_of(0).open_store()
         for node, ranks in enumerate(self.ranks):

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 # a dtype's number is its place; the value is the bytes of an element
 _ITEM_BYTES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
@@ -27,6 +29,7 @@ class TensorKind(NamedTuple):
     def size_bytes(self) -> int:
         return _ITEM_BYTES[DTYPE_NAMES[self.dtype]] * math.prod(self.shape)
 
+    @override
     def __str__(self) -> str:
         return kind_text(DTYPE_NAMES[self.dtype], self.shape)
 

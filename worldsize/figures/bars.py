@@ -147,7 +147,7 @@ def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
             return
         times.append(row.measured_s)
         repeats.append(row.repeats_s)
-    if not findings.apart(*repeats) and findings.tie(*times, max(map(findings.spread, repeats))):
+    if not findings.apart(*repeats) and findings.tie(times[0], times[1], max(map(findings.spread, repeats))):
         return
 
     x = BRACKET * max(chain(times, filter(math.isfinite, chain(*repeats))))

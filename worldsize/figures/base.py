@@ -24,6 +24,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
+from typing_extensions import override
 
 from worldsize.figures import tokens
 from worldsize.figures.themed_svg import themed_svg
@@ -265,6 +266,7 @@ class NothingDrawn:
 
     alt: str
 
+    @override
     def __repr__(self) -> str:
         return self.alt
 

@@ -322,7 +322,8 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
     """
     ends, lines, longest = [], 0, 0
     for index, row in enumerate(rows):
-        drawn = row.played or row.known or [point for point in row.predicted if point[1] is not None]
+        predicted = [point for point in row.predicted if point[1] is not None]
+        drawn: Sequence[tuple[float, float | None]] = row.played or row.known or predicted
         if drawn:
             parts = textwrap.wrap(row.name, NAME_COLUMNS) or [""]
             ends.append((max(drawn), "\n".join(parts), base.algorithm(index)))

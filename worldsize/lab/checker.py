@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks import CHECKS
 from worldsize.checks.arena import Arena, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
@@ -39,6 +41,7 @@ class Checker:
         self._arena = LaunchArena()
         self._told: Callable[[Arena], Arena] = functools.partial(ToldArena, says=says) if says else lambda arena: arena
 
+    @override
     def __dir__(self) -> list[str]:
         return sorted(CHECKS)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from worldsize import pages, units
 
 
@@ -76,6 +78,7 @@ class CourseMap:
             found[depth[lab.number]].append(lab)
         return found
 
+    @override
     def __str__(self) -> str:
         lines = [self.heading]
 

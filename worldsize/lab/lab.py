@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from typing_extensions import override
+
 from worldsize import units
 from worldsize.lab import seals
 from worldsize.lab.course_map import CourseMap
@@ -201,9 +203,11 @@ class Lab:
     def _set(self, section: str, key: str, **values: Any) -> None:
         self._file.update(lambda state: state[section].setdefault(key, {}).update(values))
 
+    @override
     def __repr__(self) -> str:
         return f"Lab {self.number}: {self.title}; points: {units.number(self.points)} of {self.possible}"
 
+    @override
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"Lab {self.number} can't be sent to ranks; expected it to stay in the notebook. Keep `lab` out "

@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
 
+from typing_extensions import override
+
 MAX_CELL_CHARACTERS = 100_000
 DOES_NOT_PARSE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 _KEPT_CHARACTERS = 20_000  # longest cell that the cache remembers
@@ -100,6 +102,7 @@ def _transformer() -> Callable[[], Any]:
     from IPython.core.inputtransformer2 import HelpEnd, TransformerManager
 
     class ShortHelpEnd(HelpEnd):
+        @override
         def transform(self, lines: list[str]) -> list[str]:
             if sum(map(len, lines[self.start_line : self.q_line + 1])) > _MOST_HELP:
                 raise SyntaxError("a request for help that is too long")
@@ -111,10 +114,12 @@ def _transformer() -> Callable[[], Any]:
             self.token_transformers = [ShortHelpEnd if one is HelpEnd else one for one in self.token_transformers]
             self._room = _MOST_READ
 
+        @override
         def do_token_transforms(self, lines: list[str]) -> list[str]:
             # text that Python can parse has no syntax that is found by tokens
             return lines if tree_of("".join(lines)) is not None else super().do_token_transforms(lines)
 
+        @override
         def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
             self._room -= sum(map(len, lines))
             if self._room < 0:

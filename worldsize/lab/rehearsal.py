@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize import units
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
@@ -27,6 +28,7 @@ class Rehearsal:
     words: str
     complaint: Complaint = None
 
+    @override
     def __str__(self) -> str:
         if self.complaint:
             return f"✘ not ready to be sealed. {self.complaint}"

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize import pages, units
 from worldsize.lab.course_map import CourseMap
 
@@ -125,6 +127,7 @@ class Score:
     possible: float
     state: str
 
+    @override
     def __str__(self) -> str:
         if self.state == "not yet":
             return f"not yet: {self.exercise} ({_points(self.possible)})"
@@ -184,6 +187,7 @@ class Summary:
         count = len(self.handed_in["predictions"])
         return f"This notebook carries {units.count(count, 'prediction')} to your instructor. They earn no points."
 
+    @override
     def __str__(self) -> str:
         travels = textwrap.wrap(self.travel_line.replace("`", ""), TERMINAL_COLUMNS)
         after = [*self.point_lines(), *self.course_lines(), *travels]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from worldsize import errors, failures
 from worldsize.engines.job import Progress, Prompt, RunFiles, Typed
 from worldsize.engines.own_network import Network
@@ -66,7 +68,7 @@ class Run:
         try:
             return self.results[rank]
         except IndexError:
-            raise IndexError(self._no_result(rank)) from None
+            raise IndexError(self.why_no_result(rank)) from None
 
     def __len__(self) -> int:
         return self.world_size
@@ -75,7 +77,7 @@ class Run:
         """Return "rank 2" or "worker 1"."""
         return failures.name(rank, self.tasks)
 
-    def _no_result(self, rank: int) -> str:
+    def why_no_result(self, rank: int) -> str:
         if self.state != "done":
             return f"run[{rank}]: expected a run that is done, got a run without results ({self.state})"
         return f"run[{rank}]: expected a rank from 0 to {self.world_size - 1}, got {rank}"
@@ -148,6 +150,7 @@ class Run:
         for observer in STUDENTS_LAUNCHES.observers:
             observer.show(self)
 
+    @override
     def __repr__(self) -> str:
         if self.state == "not yet":
             return f"Run(not yet: {self.not_yet})"
@@ -238,8 +241,8 @@ class Tail:
         # surrogateescape maps an undecodable byte to U+DC80 … U+DCFF; a cut UTF-8 character has at most 3 bytes
         cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
         self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
-        whole = text[: len(text) - cut] if self._rest else text
-        return whole.encode(errors="surrogateescape").decode(errors="replace")
+        complete = text[: len(text) - cut] if self._rest else text
+        return complete.encode(errors="surrogateescape").decode(errors="replace")
 
     def rest(self) -> str:
         return self.new_text() + self._rest.decode(errors="replace")

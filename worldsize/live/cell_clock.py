@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.launch.run import Observer, Run
 from worldsize.units import count
 
@@ -104,6 +106,7 @@ class RunsSaid(Observer):
     def __init__(self, clock: CellClock) -> None:
         self._clock = clock
 
+    @override
     def started(self, run: Run) -> None:
         self._clock.runs(count(run.world_size, "rank"))
 

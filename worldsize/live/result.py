@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from worldsize import failures, units
 from worldsize.figures import rank_timeline, report_curves, wait_graph
 from worldsize.figures.base import Picture
@@ -138,6 +140,7 @@ class RankEnd:
     state: RankLife
     reason: str = ""
 
+    @override
     def __str__(self) -> str:
         return f"{self.state}: {self.reason}" if self.reason else self.state
 

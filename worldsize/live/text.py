@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from worldsize import failures
 from worldsize.engines.job import Progress
 from worldsize.figures import wait_graph
@@ -63,14 +65,17 @@ class TextLines(Observer):
     def __init__(self) -> None:
         self._results = CellResults()
 
+    @override
     def warming(self, waited_s: float) -> None:
         if waited_s >= LONG_WARMING_S and not self.told_warming:
             self.told_warming = True
             print(STARTING_HELPER, flush=True)
 
+    @override
     def warmed(self, waited_s: float, ready: bool) -> None:
         self.told_warming = False
 
+    @override
     def show(self, run: Run) -> None:
         """Show an earlier run again: its picture and table, and its first lines folded."""
         screenful, lines = Screenful(run.tasks), []
@@ -81,6 +86,7 @@ class TextLines(Observer):
 
         show(run, result.state_of(run), [*lines, *screenful.rest()])
 
+    @override
     def started(self, run: Run) -> None:
         self.run_state = RunState(run.world_size, run.tasks, run.hosts)
         self.screenful = Screenful(run.tasks)
@@ -88,11 +94,13 @@ class TextLines(Observer):
             self._results.launched()
         print(run.setup)
 
+    @override
     def printed(self, run: Run, rank: int, text: str) -> None:
         lines = lines_of(text)
         self.run_state.printed(rank, lines)
         say(self.screenful.take(rank, lines))
 
+    @override
     def progressed(self, run: Run, progress: Progress) -> None:
         row = self.run_state.rows[progress.rank]
         for report in progress.reports:
@@ -102,6 +110,7 @@ class TextLines(Observer):
 
         self.run_state.progressed(progress)
 
+    @override
     def ended(self, run: Run) -> None:
         if run.setup:
             for rank in range(run.world_size):

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.engines.job import Progress
 from worldsize.figures import tokens, wait_graph
 from worldsize.launch.run import Run
@@ -48,6 +50,7 @@ class LiveView(TextLines):
         self._helper_told_s = 0.0
         self._offered: deque[Run] = deque(maxlen=MOST_KEPT)  # the cell's runs, the latest last
 
+    @override
     def warming(self, waited_s: float) -> None:
         if waited_s < WARMING_S:
             return
@@ -63,6 +66,7 @@ class LiveView(TextLines):
         else:
             self._helper.close({"text/plain": line})
 
+    @override
     def warmed(self, waited_s: float, ready: bool) -> None:
         helper, self._helper = self._helper, None
         if helper is None:
@@ -73,6 +77,7 @@ class LiveView(TextLines):
             said = f"the helper that starts ranks is ready, for later launches too: {waited_s:.1f} s"
         helper.close({"text/plain": said})
 
+    @override
     def started(self, run: Run) -> None:
         self._break_off()
         super().started(run)
@@ -86,17 +91,20 @@ class LiveView(TextLines):
             self._of = run
             self._began_s = time.monotonic()
 
+    @override
     def printed(self, run: Run, rank: int, text: str) -> None:
         lines = lines_of(text)
         self.run_state.printed(rank, lines)
         self._held += self.screenful.take(rank, lines)
 
+    @override
     def progressed(self, run: Run, progress: Progress) -> None:
         for report in progress.reports:
             self.run_state.rows[progress.rank].report(report)
         self.run_state.progressed(progress)
         self.ticked(run)
 
+    @override
     def ticked(self, run: Run) -> None:
         self._begin(run)
         self._heard()
@@ -111,6 +119,7 @@ class LiveView(TextLines):
                 at_cell_end(self._break_off)
             self._window.refresh("running")
 
+    @override
     def ended(self, run: Run) -> None:
         self._of = None
         words = last_words(run)

@@ -176,7 +176,9 @@ class RecordedCopies:
         card_of: Callable[[torch.Tensor], int] = lambda x: max(0, x.get_device()),  # host memory counts as card 0's
     ) -> None:  # fmt: skip
         if comm is None:
-            from torch.nn.parallel import comm
+            from torch.nn.parallel import comm as torchs_own
+
+            comm = torchs_own
 
         self._cards, self._comm, self._card_of = cards, comm, card_of
 
@@ -208,11 +210,11 @@ class RecordedCopies:
 
             centre = self._card_of(_first(one))
             for part in many:
-                ends = [self._card_of(_first(part)), centre]
+                src, dst = self._card_of(_first(part)), centre
                 if outwards:
-                    ends.reverse()
-                if ends[0] != ends[1]:
-                    self._cards.note(*ends, _bytes(part), start_s)
+                    src, dst = dst, src
+                if src != dst:
+                    self._cards.note(src, dst, _bytes(part), start_s)
 
             with self._cards.collective(op, _bytes(one)):
                 pass

@@ -65,7 +65,7 @@ class FabricGroup(dist.ProcessGroup):
 
         for x in tensors:
             x = x.detach()
-            if adds:
+            if extreme is None:
                 all_reduce(self._fabric, x)
                 if op == dist.ReduceOp.AVG:
                     x /= self.size()

@@ -87,7 +87,8 @@ def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
 
     if "seconds" not in part:
         return layers
-    return TimedLayers(layers, fabric, *part["seconds"], part["watch"], part.get("recompute", False))
+    forward_s, backward_s = part["seconds"]
+    return TimedLayers(layers, fabric, forward_s, backward_s, part["watch"], part.get("recompute", False))
 
 
 class TimedLayers(nn.Module):

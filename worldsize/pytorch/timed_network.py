@@ -176,7 +176,7 @@ def train(
         descend(model, task["rate"])
         seconds.append(time.monotonic() - begin_s)
 
-    told = {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
+    told: dict[str, Any] = {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
     if task["parts"] > 1:
         told["graphs"] = next(part.graphs.most for part in model.modules() if isinstance(part, Network))
     return told

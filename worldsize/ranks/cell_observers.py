@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+from typing_extensions import override
+
 from worldsize.launch.run import Observer, Run
 from worldsize.live.text import last_words, say
 from worldsize.ranks import cell_view, output_groups
@@ -22,6 +24,7 @@ class CellText(Observer):
 
     ranks: tuple[int, ...] = ()  # the ranks that run the next cell
 
+    @override
     def ended(self, run: Run) -> None:
         self._put_out(output_groups.groups(run, self.ranks), output_groups.caption(run, self.ranks))
         say(last_words(run))
@@ -38,14 +41,17 @@ class CellView(CellText):
         self._texts: dict[int, str] = {}
         self._began_s = self._shown_s = 0.0
 
+    @override
     def started(self, run: Run) -> None:
         self._handle = None
         self._texts = {}
         self._began_s = self._shown_s = time.monotonic()
 
+    @override
     def printed(self, run: Run, rank: int, text: str) -> None:
         self._texts[rank] = (self._texts.get(rank, "") + text)[-LIVE_CHARS:]
 
+    @override
     def ticked(self, run: Run) -> None:
         now_s = time.monotonic()
         if now_s - self._began_s < OPEN_AFTER_S or now_s - self._shown_s < AGAIN_S:
@@ -54,6 +60,7 @@ class CellView(CellText):
         text = "\n".join(f"[rank {rank}] {text}" for rank, text in sorted(self._texts.items()))
         self._put({"text/html": cell_view.live_html(self._texts, now_s - self._began_s), "text/plain": text})
 
+    @override
     def _put_out(self, groups: list[Group], caption: str) -> None:
         text = cell_view.text_of(groups, self.ranks, caption)
         self._put({"text/html": cell_view.html_of(groups, self.ranks, caption), "text/plain": text})

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
+from typing_extensions import override
 
 from worldsize import errors, failures
 from worldsize.engines.current_engine import current_engine
@@ -208,6 +209,7 @@ class OpenRanks:
     def __len__(self) -> int:
         return self.world_size
 
+    @override
     def __repr__(self) -> str:
         if self.why_closed:
             return f"OpenRanks({self.world_size} ranks, not open: {self.why_closed})"

@@ -11,6 +11,8 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from worldsize import failures
 from worldsize.engines.ranks.tensor_rows import TensorRow
 from worldsize.units import number
@@ -113,6 +115,7 @@ class TensorTable:
             return self.rows
         return [row for row in self.rows if not row.same]
 
+    @override
     def __repr__(self) -> str:
         rows = [["tensor", "shape", "dtype", "device", "same letter, same bytes", "norm by rank"]]
         for row in self._shown()[:MOST_ROWS]:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.fabric.interface import MAX_TAG, Fabric, Handle
 from worldsize.fabric.tensor_kinds import kind_mismatch, kind_text
@@ -48,25 +49,30 @@ class SimulatedFabric(Fabric):
         self._number = rank  # `rank` itself may count the numbers it is compared with (`witnesses`)
         self._guarded = False
 
+    @override
     def guard_sends(self) -> None:
         super().guard_sends()
         self._guarded = True
 
+    @override
     def isend(self, x: Any, to: int, tag: int = 0) -> Handle:
         if not self._plain(x, to, tag):
             return super().isend(x, to, tag)
         return self._world.post(self.rank, x, to, tag)
 
+    @override
     def send(self, x: Any, to: int, tag: int = 0) -> None:
         if not self._plain(x, to, tag):
             return super().send(x, to, tag)
         self._world.post(self.rank, x, to, tag).wait()
 
+    @override
     def recv(self, out: Any, frm: int | None = None, tag: int = 0) -> int:
         if not self._plain(out, frm, tag, may_be_anyone=True):
             return super().recv(out, frm, tag)
         return self._world.take(self.rank, out, frm, tag, land)[0]
 
+    @override
     def unwaited(self) -> int:
         return self._world.unwaited[self.rank]
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize import report
 from worldsize.simulate.turns import turn_in_this_thread
 from worldsize.simulate.world import World
@@ -36,12 +38,14 @@ class _Router(io.TextIOBase):
         self._logs = logs
         self._out = out
 
+    @override
     def write(self, text: str) -> int:
         rank = self._turn()
         if rank is None:
             return self._out.write(text)
         return self._logs.setdefault(rank, io.StringIO()).write(text)
 
+    @override
     def flush(self) -> None:
         self._out.flush()
 

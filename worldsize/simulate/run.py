@@ -136,6 +136,7 @@ def by_symmetry(
         raise NotSymmetric(f"{failures.wait_in_short(ended.stood.waits[0])}, for a message that no rank like it sends")
     _raise_what_went_wrong(run, ended, setting)
 
+    assert isinstance(ended.world, SymmetricWorld)  # it keeps its calls
     for rank in range(k):
         if [made for made in ended.world.calls[rank] if made[0] != "wait"] != asked.calls[rank]:
             raise NotSymmetric(f"rank {rank} makes other calls among all ranks than alone")

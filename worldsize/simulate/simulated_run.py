@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.launch.run import Run
 from worldsize.simulate.columns import MessageColumns
@@ -34,6 +35,7 @@ class SimulatedRun(Run):
     evidence: tuple[str, ...] = ()
 
     @cached_property
+    @override
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on the simulated clock; in a run by symmetry, of `recorded_ranks`."""
         return self.columns.trace(self.world_size, self.spans)
@@ -43,18 +45,21 @@ class SimulatedRun(Run):
         """The number of messages simulated one by one."""
         return len(self.columns)
 
+    @override
     def show(self) -> None:
         """Print this run's result in a line; draw pictures as of any run, with `figures.messages(run)`."""
         print(self)
 
-    def _no_result(self, rank: int) -> str:
+    @override
+    def why_no_result(self, rank: int) -> str:
         if self.recorded_ranks:
             return (
                 f"run[{rank}]: a run by symmetry has times but no values: of {self.world_size:,} ranks only "
                 f"{len(self.recorded_ranks)} were simulated. For values, simulate fewer ranks."
             )
-        return super()._no_result(rank)
+        return super().why_no_result(rank)
 
+    @override
     def __repr__(self) -> str:
         if self.state == "not yet":
             return super().__repr__()

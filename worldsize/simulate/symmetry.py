@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.simulate.world import Sent, World
 
 Call = tuple[str, int, int, float]  # kind, distance to the other rank, tag, bytes or seconds
@@ -31,16 +33,20 @@ class SymmetricWorld(World):
         super().__init__(*given)
         self.calls: list[list[Call]] = [[] for _ in self.clock_s]
 
+    @override
     def _address(self, rank: int, to: int, tag: int) -> tuple[int, tuple[int, int]]:
         return to % len(self.clock_s), ((to - rank) % self.world_size, tag)
 
+    @override
     def _key(self, rank: int, frm: int, tag: int) -> tuple[int, int]:
         return (rank - frm) % self.world_size, tag
 
+    @override
     def post(self, rank: int, x: Any, to: int, tag: int) -> Sent:
         self.calls[rank].append(("send", (to - rank) % self.world_size, tag, x.nbytes))
         return super().post(rank, x, to, tag)
 
+    @override
     def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable[[Sent, Any], None]) -> tuple[int, int, float]:
         if frm is None:
             raise NotSymmetric(f"rank {rank} receives from anyone, and the first sender differs from rank to rank")
@@ -48,10 +54,12 @@ class SymmetricWorld(World):
         _, size_bytes, first_s = super().take(rank, out, frm, tag, land)
         return frm, size_bytes, first_s
 
+    @override
     def wait_until_taken(self, message: Sent) -> None:
         self.calls[message.rank].append(("wait", message.number, 0, 0))
         super().wait_until_taken(message)
 
+    @override
     def compute(self, rank: int, seconds: float) -> None:
         self.calls[rank].append(("compute", 0, 0, seconds))
         super().compute(rank, seconds)

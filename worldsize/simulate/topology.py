@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from worldsize.links import Link, LinkClock
 
 
@@ -34,6 +36,7 @@ class Nodes:
             if not isinstance(getattr(self, name), Link):
                 raise ValueError(f'Nodes: expected {name}=Link("100 GB/s", "2 us"), got {getattr(self, name)!r}')
 
+    @override
     def __str__(self) -> str:
         each = f" on each of {self.cards} cards" if self.cards > 1 else ""
         return f"nodes of {self.ranks}: {self.inside} inside, {self.between} between{each}"

@@ -19,6 +19,7 @@ from traceback import walk_stack
 from typing import Any, NoReturn
 
 from greenlet import GreenletExit, greenlet
+from typing_extensions import override
 
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.fabric.interface import Handle
@@ -49,6 +50,7 @@ class Sent(Handle):
         self.awaited = False
         self._world = world
 
+    @override
     def wait(self) -> None:
         world = self._world
         if world is not None:
@@ -56,6 +58,7 @@ class Sent(Handle):
             world.wait_until_taken(self)
 
     @property
+    @override
     def waited(self) -> bool:
         return self._world is None
 

@@ -9,7 +9,7 @@ large-scale machine learning", OSDI 2016, section 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 COLLECTIVES = ("CollectiveReduceV2", "CollectiveReduceV3", "NcclAllReduce")
@@ -23,7 +23,7 @@ RENAMING = (
 )  # fmt: skip
 
 
-def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
+def crossings(step: Any, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
     """Run a traced TensorFlow step once, and return its transfers between devices and its variables' devices.
 
     `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size. The result is plain data:

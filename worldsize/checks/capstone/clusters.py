@@ -219,7 +219,7 @@ def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:
 def _where(middle: np.ndarray, task: ClusterTask) -> str:
     """Return words for the group of rows that is furthest off."""
     asked, off = task.asked, middle / task.measured_s - 1
-    groups: dict[str, Callable[[MeasuredIteration], bool]] = {
+    groups: dict[str, Callable[..., bool]] = {
         "with fewer micro-batches than 4 a stage": lambda row: (
             row.global_batch / (row.data * row.micro_batch) < 4 * row.pipeline
         ),

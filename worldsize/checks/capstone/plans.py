@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize import units
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
@@ -42,6 +44,7 @@ class PlanCase:
     global_batch: int
     memory_bytes: float
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.name}, {units.count(self.gpus, 'GPU')} of {self.memory_bytes / GB:g} GB, "
@@ -241,8 +244,8 @@ def _fastest(task: PlanCase, among: Callable[[Plan, PlanCase], bool] = lambda pl
 
 
 def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:
-    sizes = [int(got[name]) for name in DECIDED[:4]]
-    return Plan(*sizes, task.global_batch, recomputed=str(got["recomputed"]))
+    sizes = {name: int(got[name]) for name in DECIDED[:4]}
+    return Plan(**sizes, global_batch=task.global_batch, recomputed=str(got["recomputed"]))
 
 
 def _no_plan(got: Any, task: PlanCase) -> Complaint:

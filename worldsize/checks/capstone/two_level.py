@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
@@ -48,6 +49,7 @@ class NodeSize(NamedTuple):
         """Return the elements of a node's largest shard."""
         return chunks.largest_chunk(self.elements, self.per_node)
 
+    @override
     def __str__(self) -> str:
         kind = f" of {self.dtype}" * (self.dtype != "float32")
         uneven = " (shards or chunks differ in length)" * (not self.even)

@@ -14,6 +14,7 @@ from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
@@ -30,6 +31,7 @@ class Size(NamedTuple):
     elements: int
     dtype: str = "float32"
 
+    @override
     def __str__(self) -> str:
         uneven = " (chunks differ in length)" * bool(self.elements % self.world_size)
         kind = f" of {self.dtype}" * (self.dtype != "float32")
@@ -37,7 +39,7 @@ class Size(NamedTuple):
 
 
 Sizes = Iterable[tuple[int, int] | Size]
-Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, Complaint]]
+Examine = Callable[..., dict[str, Complaint]]  # examine(ended, inputs)
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
 OTHER_DTYPE = Size(3, 7, "float64")

@@ -132,7 +132,7 @@ def watched(kind: type, made: list[Any]) -> type:
     """Return a subclass of the optimizer class `kind` whose instances are appended to `made`."""
 
     def note(self: Any, *given: Any, **more: Any) -> None:
-        kind.__init__(self, *given, **more)
+        kind.__init__(self, *given, **more)  # type: ignore[misc]  # `kind` is a class, not an instance
         made.append(self)
 
     return type(kind.__name__, (kind,), {"__init__": note})

@@ -41,6 +41,6 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
 
     told = []
     for plan in asked["plans"]:
-        workers = plan[2]
-        told.append([read(*plan, index) for index in range(workers)])
+        examples, batch, workers, known = plan
+        told.append([read(examples, batch, workers, known, index) for index in range(workers)])
     return told

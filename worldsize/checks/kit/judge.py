@@ -26,8 +26,9 @@ class Case:
     """
 
     name: str
-    run: Callable[[], ArenaResult]
-    examine: Callable[[ArenaResult], dict[str, Complaint]]
+    # "...": a lambda keeps a loop's variables as its defaults, which mypy takes for parameters that the type must name
+    run: Callable[..., ArenaResult]
+    examine: Callable[..., dict[str, Complaint]]
     advice: Mapping[str, str] = field(default_factory=dict)
 
 

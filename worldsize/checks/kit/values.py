@@ -217,7 +217,7 @@ def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]],
     return ""
 
 
-def first_slip(gives_it: Callable[[Any], bool], slips: Mapping[str, Any]) -> str:
+def first_slip(gives_it: Callable[..., bool], slips: Mapping[str, Any]) -> str:
     """Return the first named slip whose result came back, or an empty text."""
     for complaint, given in slips.items():
         if gives_it(given):

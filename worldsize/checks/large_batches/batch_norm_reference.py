@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.kit.judge import ranks_in_words
 
@@ -59,6 +60,7 @@ class NormTask:
         pairs = zip(self.x, self.grads, strict=True)
         return [{"x": x, "weight": self.weight, "bias": self.bias, "grad": grad} for x, grad in pairs]
 
+    @override
     def __str__(self) -> str:
         return f"{ranks_in_words(self.ranks)} with {', '.join(map(str, self.rows))} rows, {self.features:,} features"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from worldsize.checks.kit.judge import ranks_in_words
 from worldsize.checks.verdict import Complaint
@@ -83,6 +84,7 @@ class BigBatch:
             given.append({"task": own, "rate": self.rate, "momentum": MOMENTUM, "steps": steps})
         return given
 
+    @override
     def __str__(self) -> str:
         shown = []
         for parts in self.steps[0]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
@@ -74,6 +75,7 @@ class NoisySteps:
         """Return, for each rank, the squared norm of its own gradient at each step."""
         return [*np.sum(np.array(self.gradients, float) ** 2, axis=2).T]
 
+    @override
     def __str__(self) -> str:
         sizes = f"batch {self.batches[0]}"
         if len(set(self.batches)) > 1:

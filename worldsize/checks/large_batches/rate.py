@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
@@ -82,6 +83,7 @@ class RatePlan:
             return [np.ones(len(steps))]
         return [steps / length, (steps + 1) / length, steps / (length - 1), (steps + 1) / (length + 1)]
 
+    @override
     def __str__(self) -> str:
         base = f"base rate {self.base_rate:g} for {self.base_batch}"
         parts = [f"batch {self.batch:,}", base, f"{self.steps_per_epoch} steps an epoch"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
 
@@ -46,6 +47,7 @@ class CodedStep(StepWithResiduals):
         return list(map(self.scaled, self.totals))
 
     @cached_property
+    @override
     def sent(self) -> list[np.ndarray]:
         return list(map(self.coded, self.totals))
 
@@ -197,7 +199,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n, mean_scale = len(step.totals), np.mean(step.scales, axis=0)
-    found: dict[str, ByRank] = {}
+    found: dict[str, list[np.ndarray]] = {}
     of_ranks = zip(step.gradients, step.residuals, step.totals, step.scales, step.sent, step.kept, strict=True)
     for gradient, residual, total, scale, sent, kept in of_ranks:
         slips = {

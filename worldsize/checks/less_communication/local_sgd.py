@@ -15,6 +15,7 @@ from enum import Enum, auto
 from functools import partial
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
@@ -61,6 +62,7 @@ class LocalTraining:
         target = self.targets[rank][number]
         return target + self.left[rank] * (weights - target)
 
+    @override
     def __str__(self) -> str:
         how = "its argument, changed in place" if self.in_place else "a new tensor"
         return (

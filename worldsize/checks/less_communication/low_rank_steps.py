@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, ByRank, StepWithResiduals
 
@@ -35,10 +36,12 @@ class LowRankStep(StepWithResiduals):
         return self.mean.T @ self.p
 
     @cached_property
+    @override
     def average(self) -> np.ndarray:
         return self.p @ self.next_q.T
 
     @property
+    @override
     def sent(self) -> list[np.ndarray]:
         return [self.average] * len(self.totals)
 

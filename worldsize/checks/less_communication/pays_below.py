@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_slip, number
@@ -46,6 +48,7 @@ class TimedWay:
     def seconds(self, bytes_per_s: float) -> float:
         return self.steps * (self.work_s + self.bytes / bytes_per_s)
 
+    @override
     def __str__(self) -> str:
         steps = "no number of" if math.isinf(self.steps) else f"{self.steps:,}"
         return f"{steps} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
 
@@ -30,6 +31,7 @@ class SparseStep(StepWithResiduals):
         return [_largest(np.abs(total), self.k) for total in self.totals]
 
     @cached_property
+    @override
     def sent(self) -> list[np.ndarray]:
         """The numbers that each rank sends, each in its place, with zeros elsewhere."""
         return list(map(_only, self.totals, self.places))
@@ -146,7 +148,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
 def residual_slips(step: SparseStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n = len(step.totals)
-    found: dict[str, ByRank] = {}
+    found: dict[str, list[np.ndarray]] = {}
     for gradient, residual, total, sent, kept in zip(
         step.gradients, step.residuals, step.totals, step.sent, step.kept, strict=True
     ):

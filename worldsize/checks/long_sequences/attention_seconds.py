@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
@@ -49,6 +51,7 @@ class Layer:
     def width(self) -> int:
         return self.heads * self.head_width
 
+    @override
     def __str__(self) -> str:
         return (
             f"{count(self.ranks, 'rank')}, {self.tokens:,} tokens, {self.heads} heads of {self.head_width} numbers of "

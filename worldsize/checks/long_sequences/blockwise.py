@@ -92,7 +92,7 @@ def merged(parts: Sequence[Part]) -> np.ndarray:
 
 
 def attended(
-    sequence: Sequence1D, masked_as: Callable[[int, int], int] = lambda rank, source: source
+    sequence: Sequence1D, masked_as: Callable[..., int] = lambda rank, source: source
 ) -> list[np.ndarray]:
     """Return the rows of each rank, with the work as it was weighed; `masked_as` is as in `Sequence1D.parts`."""
     return [merged(sequence.parts(rank, masked_as)) for rank in range(sequence.world_size)]

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import compress, product
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
@@ -52,6 +53,7 @@ class Truth:
     def seconds(self, sizes: np.ndarray) -> np.ndarray:
         return self.alpha_s + sizes / self.bandwidth
 
+    @override
     def __str__(self) -> str:
         return f"α = {units.seconds(self.alpha_s)}, B = {units.size(self.bandwidth)}/s"
 

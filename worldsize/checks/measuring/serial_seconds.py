@@ -15,6 +15,8 @@ from functools import partial
 from operator import mul
 from statistics import fmean, median
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number
@@ -71,6 +73,7 @@ class MeasuredJobs:
     def shortest_s(self) -> float:
         return min(self.one_s)
 
+    @override
     def __str__(self) -> str:
         return f"workers {list(self.workers)}, one_s {_said(self.one_s)}, many_s {_said(self.many_s)}"
 

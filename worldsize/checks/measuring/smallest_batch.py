@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import are_whole, is_whole, number, shown
@@ -77,6 +79,7 @@ class LinkedTraining:
                 return batch
         return None
 
+    @override
     def __str__(self) -> str:
         return (
             f"n={self.n}, size_bytes={self.size_bytes:,}, alpha_s={self.link.latency_s:.3g}, "

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import ddp_parts
@@ -57,6 +58,7 @@ class DdpTrainingRun:
         """Return the indices in order, by epoch and rank."""
         return [library(self.count, self.n, 0, epoch) for epoch in epochs]  # 0: the sampler's default seed
 
+    @override
     def __str__(self) -> str:
         return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"
 

@@ -14,6 +14,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
@@ -52,6 +54,7 @@ class SpreadSetting(NamedTuple):
     def model_bytes(self) -> int:
         return sum(self.stage_bytes)
 
+    @override
     def __str__(self) -> str:
         limit = f", memory_bytes={self.memory_bytes}" * (self.memory_bytes != NO_LIMIT)
         return (

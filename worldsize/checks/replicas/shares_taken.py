@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult, ByRank
 from worldsize.checks.drivers import on_ranks
@@ -207,6 +208,7 @@ class SharesTaken:
     def _no_mean(self, step: int) -> str:
         return f"step {step} is not the mean over {self.sizes[step]} examples, each taken by one rank. {SHARE}"
 
+    @override
     def __str__(self) -> str:
         return (
             f"{ranks_in_words(self.world_size)}, {COUNT} examples in batches of {BATCH}, {EPOCHS} epochs, "

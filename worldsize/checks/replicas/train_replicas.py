@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
@@ -88,6 +89,7 @@ class TrainingRun:
 
         return np.array(history)
 
+    @override
     def __str__(self) -> str:
         batches = f"batches of {self.batch_size}"
         if self.batch_size == self.count:

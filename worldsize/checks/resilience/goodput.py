@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
@@ -40,6 +42,7 @@ class Day:
     day_s: float
     failures_at: tuple[float, ...] = ()
 
+    @override
     def __str__(self) -> str:
         times = ", ".join(f"{t:g}" for t in self.failures_at) or "none"
         return (

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.drivers.resumed_training import MOMENTUM, NOISE, rate_at
 from worldsize.checks.kit.judge import ranks_in_words
@@ -37,6 +38,7 @@ class ResumePlan:
             return self.every
         return self.again_every
 
+    @override
     def __str__(self) -> str:
         again = f", later every {self.again_every}" if self.again_every else ""
         return f"{ranks_in_words(self.world_size)}, {self.steps} steps, a checkpoint every {self.every}{again}"

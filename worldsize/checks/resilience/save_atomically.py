@@ -44,7 +44,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def drawn(size: int) -> np.ndarray:
         return draws.integers(0, 256, size, "uint8")
 
-    def case(name: str, scenarios: list[dict], examine: Callable[[list[Row]], dict[str, Complaint]]) -> Case:
+    def case(name: str, scenarios: list[dict], examine: Callable[..., dict[str, Complaint]]) -> Case:
         return Case(name, lambda: arena.saves(fn, scenarios), lambda ended: examine(list(ended.returned[0])))
 
     first, new, old, large = drawn(SMALL), drawn(SMALL), drawn(OLD), drawn(LARGE)

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
@@ -49,6 +50,7 @@ class Loss:
     def left(self) -> int:
         return self.samples - self.done
 
+    @override
     def __str__(self) -> str:
         who = ", ".join(map(str, self.alive))
         return f"{self.world_size} ranks, {self.done} of {count(self.samples, 'sample')} done, ranks {who} go on"
@@ -176,7 +178,7 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
     left, m, ranks = order[loss.done :], len(loss.alive), loss.alive
     own_done = loss.done // loss.world_size
 
-    def of(share: Callable[[int, int], list[int]]) -> dict[int, list[int]]:
+    def of(share: Callable[..., list[int]]) -> dict[int, list[int]]:
         return {rank: share(place, rank) for place, rank in enumerate(ranks)}
 
     padded = left + (left * m)[: -len(left) % m]

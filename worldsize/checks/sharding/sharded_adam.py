@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
@@ -81,6 +82,7 @@ class Replicas:
             given.append({"weights": own, "gradients": of_rank, "pull": self.pull})
         return given
 
+    @override
     def __str__(self) -> str:
         return f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
 

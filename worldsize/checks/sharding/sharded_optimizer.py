@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_optimizer
@@ -55,6 +56,7 @@ class TrainedModel:
             "added_at": self.added_at, "decay_at": self.decay_at, "schedule": self.schedule, "seed": self.seed, "steps": STEPS,
         }  # fmt: skip
 
+    @override
     def __str__(self) -> str:
         extras = [
             f"with {self.schedule}" * bool(self.schedule), "in two groups" * bool(self.second_rate),

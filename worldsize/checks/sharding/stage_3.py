@@ -82,8 +82,8 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
     """
     cases = []
     for size in (*SIZES, METERED):
-        n, _, widths, steps = size
-        stack = _drawn(*size, np.random.default_rng(arena.draws.getrandbits(32)))
+        n, examples, widths, steps = size
+        stack = _drawn(n, examples, widths, steps, np.random.default_rng(arena.draws.getrandbits(32)))
         link, driver, examine = None, sharding.parts_of, _examine
         if size is METERED:
             driver, examine = sharding.held_at_work, _examine_held

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.hosts.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.job import Job, Order, StartMethod
@@ -52,10 +54,12 @@ class HostsEngine(LocalEngine):
         self._running = False  # whether a job runs
         self._retired = ""  # why launches are refused; "" while they are not
 
+    @override
     def _wanted(self) -> tuple[StartMethod, Network]:
         """Return the one head's settings: this kernel's variables concern ranks on this machine only."""
         return "forkserver", "shared"
 
+    @override
     def _agent(self) -> AgentProcess:
         with self._use:
             if self._retired:
@@ -63,6 +67,7 @@ class HostsEngine(LocalEngine):
             self._used_s = time.monotonic()
         return super()._agent()
 
+    @override
     def _started(self, method: StartMethod) -> AgentProcess:
         if self._head is not None:
             raise EngineLost(
@@ -162,6 +167,7 @@ class HostsEngine(LocalEngine):
 
     # ---- what launches do ------------------------------------------------------------------------
 
+    @override
     def start(self, order: Order) -> LocalRanks:
         """Start an order on the hosts, with only the part of the environment that may leave this machine."""
         if isinstance(order, Job):
@@ -174,6 +180,7 @@ class HostsEngine(LocalEngine):
         self._set_running(True)
         return ranks
 
+    @override
     def heard(self, event: Any) -> Any:
         if isinstance(event, HostChange):  # the head also sends news of hosts while a job runs
             self.note(event)
@@ -187,6 +194,7 @@ class HostsEngine(LocalEngine):
                 self.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
         return super().heard(event)
 
+    @override
     def abandon(self) -> None:
         super().abandon()
         self._set_running(False)

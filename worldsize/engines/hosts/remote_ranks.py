@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.hosts import host_checks, host_messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
@@ -54,6 +56,7 @@ class RemoteRanks(Host):
 
     # ---- the interface of a Host -----------------------------------------------------------------
 
+    @override
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
             told = self.call("facts", with_gpus)
@@ -64,6 +67,7 @@ class RemoteRanks(Host):
             self._facts[with_gpus] = replace(told, name=self.name)
         return self._facts[with_gpus]
 
+    @override
     def clock_error_s(self) -> float:
         return self.offset.error_s
 
@@ -71,6 +75,7 @@ class RemoteRanks(Host):
         """Tell the host to import its framework; its answer sets `warm`."""
         self._send("warm")
 
+    @override
     def begin(self, job: Job) -> None:
         self.job = job
         for kept in (self.ranks, self.live, self.before, self.written, self.records):
@@ -87,6 +92,7 @@ class RemoteRanks(Host):
                 self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
         return replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
 
+    @override
     def use(self, order: Use) -> None:
         self.job = order.job
         for kept in (self.written, self.records):
@@ -95,18 +101,21 @@ class RemoteRanks(Host):
         travelling = self._send_ahead(order.job)
         self._send("use", replace(order, job=travelling), self.offset.seconds)
 
+    @override
     def bring_files(self) -> None:
         with suppress(HostLost):
             self._send("bring")
             self._answer_to("bring", _END_S, renewed=True)
         self._write_records()
 
+    @override
     def open_store(self) -> int:
         port = self.call("open_store")
         if not 0 < port < 65536:
             self._lose(f"it said that it listens on port {port}")
         return port
 
+    @override
     def keep_addresses(self, count: int) -> list[str]:
         addresses = self.call("keep_addresses", count)
         own = self.facts(with_gpus=False).address
@@ -122,41 +131,50 @@ class RemoteRanks(Host):
             self._lose("it keeps addresses that are not its own")
         return addresses
 
+    @override
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         self.ranks.add(rank)
         self.live.add(rank)
         self._send("start", rank, env, threads, attempt)
 
+    @override
     def watched(self) -> list:
         return [] if self.lost else [self.line]
 
+    @override
     def hear(self, ready: Any) -> Iterable[RankNews]:
         with suppress(HostLost):
             self.before += self._news(self._receive())
         return self.heard_before()
 
+    @override
     def heard_before(self) -> Iterable[RankNews]:
         heard, self.before = self.before, []
         return heard
 
+    @override
     def tell(self, rank: int, word: Question | Typed) -> None:
         self._send("tell", rank, word)
 
+    @override
     def kill(self, rank: int) -> None:
         self.live.discard(rank)
         with suppress(HostLost):
             self.call("kill", rank, at_most_s=_ANSWER_S)
         self.before = [news for news in self.before if news.rank != rank]
 
+    @override
     def seen_last(self, rank: int) -> Standing:
         try:
             return self.call("seen_last", rank, at_most_s=_ANSWER_S)
         except HostLost:
             return Standing(rank=rank, answered=False)
 
+    @override
     def let_leave(self, leaving: set[int], serving: set[int]) -> None:
         self._send("let_leave", leaving, serving)
 
+    @override
     def wait_written(self) -> None:
         with suppress(HostLost):
             self._answer_to("let_leave", _END_S, renewed=True)
@@ -166,9 +184,11 @@ class RemoteRanks(Host):
             lost = Silence(time.monotonic(), lost_host=self.name)
             self.before = [RankNews(rank, "silent", lost) for rank in sorted(self.ranks)]
 
+    @override
     def end(self) -> None:
         self._send("end")
 
+    @override
     def wait_ended(self) -> None:
         with suppress(HostLost):
             self._answer_to("end", _END_S, renewed=True)

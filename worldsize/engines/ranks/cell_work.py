@@ -84,8 +84,10 @@ class RunCell:
 
         tree = ast.parse(self.text, self.file)
         last = None  # the last expression, if a notebook would show its value
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not self.text.rstrip().endswith(";"):
-            last = compile(ast.Expression(tree.body.pop().value), self.file, "eval")
+        end = tree.body[-1] if tree.body else None
+        if isinstance(end, ast.Expr) and not self.text.rstrip().endswith(";"):
+            del tree.body[-1]
+            last = compile(ast.Expression(end.value), self.file, "eval")
 
         exec(compile(tree, self.file, "exec"), rank.space)
         if last is not None:

@@ -100,8 +100,8 @@ class LastSeen:
 
     def note_on_leaving(self) -> None:
         """Note the stack whenever this process, but not a child of it, calls `os._exit` or `os.kill`."""
-        os._exit = self._noting(os._exit)  # type: ignore[assignment]
-        os.kill = self._noting(os.kill)  # type: ignore[assignment]
+        os._exit = self._noting(os._exit)
+        os.kill = self._noting(os.kill)
 
     def _noting(self, leave: Callable) -> Callable:
         own_pid = os.getpid()

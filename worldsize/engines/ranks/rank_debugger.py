@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
+from typing_extensions import override
+
 from worldsize.engines.job import Prompt
 
 _OWN = ["worldsize.*"]  # stepping out of a cell ends there
@@ -24,7 +26,7 @@ class RankDebugger(pdb.Pdb):
     def __init__(self, rank: int, tell: Callable[[Prompt], None], typed: queue.SimpleQueue[str]) -> None:
         self._rank, self._tell, self._typed = rank, tell, typed
         self._written = io.StringIO()
-        super().__init__(stdin=self, stdout=self._written, nosigint=True, skip=_OWN)  # type: ignore[arg-type]
+        super().__init__(stdin=self, stdout=self._written, nosigint=True, skip=_OWN)
 
     def readline(self) -> str:
         """Send the prompt written last, with the output before it, and return what is typed."""
@@ -35,6 +37,7 @@ class RankDebugger(pdb.Pdb):
         self._tell(Prompt(self._rank, "\n".join(lines), prompt))
         return f"{self._typed.get()}\n"
 
+    @override
     def _cmdloop(self) -> None:
         """Run the command loop without pdb's handling of interrupts, which would resume the loop."""
         self.cmdloop()

@@ -36,7 +36,7 @@ def _end_with_fork_server() -> None:
     alive = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
     if alive is not None:  # an open copy would keep the fork server from ending
         os.close(alive)
-        forkserver._forkserver._forkserver_alive_fd = None
+        forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]  # Python's own, private
 
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -189,7 +189,7 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
         messages.append([m.src, m.dst, text.label(m, step.tagged)])
         if m.waited_s:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
-    said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
+    said: dict[str, Any] = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
 
     if not step.held:
         return said

@@ -137,7 +137,7 @@ class FolderRecord:
     def _plain_files(self) -> Iterator[tuple[Inode, bytes]]:
         for name in os.listdir(self._folder):
             content, inode = self._read(name)
-            if content is not None:
+            if content is not None and inode is not None:
                 yield inode, content
 
     def _content(self, descriptor: int) -> bytes | None:

@@ -56,21 +56,22 @@ def install() -> None:
 
     From now on, `from worldsize.notebook import *` and `from worldsize.tf import …` give the stubs.
     """
+    package: Any = worldsize  # whose submodules are set here
     known: dict[str, Any] = {"data": import_module("worldsize.data")}
     for name in _REAL:
         known.update(vars(import_module(f"worldsize.{name}")))
 
-    front = ModuleType("worldsize.notebook")
+    front: Any = ModuleType("worldsize.notebook")
     front.__all__ = names()
     for name in front.__all__:
         setattr(front, name, known.get(name, Stub()))
 
-    tensorflow = ModuleType("worldsize.tf")
+    tensorflow: Any = ModuleType("worldsize.tf")
     tensorflow.__path__ = [str(_package() / "tf")]  # its other modules are real
-    sys.modules["worldsize.tf"] = worldsize.tf = tensorflow
+    sys.modules["worldsize.tf"] = package.tf = tensorflow
     known = {"Cluster": Cluster, "Task": Task, "first_words": import_module("worldsize.tf.errors").first_words}
     tensorflow.__all__ = names("tf/__init__.py")
     for name in tensorflow.__all__:
         setattr(tensorflow, name, known.get(name, Stub()))
 
-    sys.modules["worldsize.notebook"] = worldsize.notebook = front
+    sys.modules["worldsize.notebook"] = package.notebook = front

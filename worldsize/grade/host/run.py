@@ -266,11 +266,11 @@ class GradedRun:
         elif op == "cell":
             self._cells_begun += 1
         elif op == "call" and self.answer_call is not None:
-            peer.answer(*self._called(frame, blob))
+            peer.answer(*self._called(self.answer_call, frame, blob))
         else:
             raise BadFrame("expected a kind of frame that the grader knows")
 
-    def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
+    def _called(self, answer_call: Callable[[int, list], Any], frame: dict, blob: bytes) -> tuple[dict, bytearray]:
         """Return the check's answer to a call, or the error that it raised."""
         args = decode(frame.get("args"), blob)
         number = frame.get("number")
@@ -280,7 +280,7 @@ class GradedRun:
         answer = {"to": frame.get("ask")}
         try:
             out = bytearray()
-            value = encode(self.answer_call(number, args), out)
+            value = encode(answer_call(number, args), out)
             return answer | {"value": value}, out
         except Exception as error:
             return answer | {"error": [type(error).__name__, str(error)[:300]]}, bytearray()

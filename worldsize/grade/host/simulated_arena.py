@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from worldsize.checks.arena import NOBODY, ArenaResult, ByRank, PlayedRanks
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import KILLED, NEEDS
@@ -45,6 +47,7 @@ class SimulatedSandboxArena(SandboxArena):
         self._limit_s = MOST * meter.limits.case_s  # the grader's own limit comes first
         self._orders = orders
 
+    @override
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
@@ -78,12 +81,15 @@ class SimulatedSandboxArena(SandboxArena):
         except BadFrame as error:
             raise PlayLost("crashed", f"{PLAYING_PROCESS} reported something else: {error}") from None
 
+    @override
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
         raise NotPlayable(KILLED)
 
+    @override
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         raise NotPlayable("a process group")
 
+    @override
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,

@@ -94,7 +94,8 @@ class ExerciseRow:
         """Return sentences on answers elsewhere and on names left behind; () if the exercise passed."""
         if self.state == "pass":
             return ()
-        return tuple(one.sentence for one in [*self.elsewhere, *self.left[:_MOST_NAMES]])
+        elsewhere = (answer.sentence for answer in self.elsewhere)
+        return (*elsewhere, *(name.sentence for name in self.left[:_MOST_NAMES]))
 
     @property
     def trace(self) -> Trace:

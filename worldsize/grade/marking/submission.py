@@ -236,8 +236,8 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     elsewhere = {}
     for exercise in lab.exercises:
         used: set[str] = set()
-        for cell in taken[exercise.id].cells:
-            for one in cell.statements:
+        for kept_cell in taken[exercise.id].cells:
+            for one in kept_cell.statements:
                 used |= one.binds
         elsewhere[exercise.id] = answers_elsewhere(exercise, lab, found, places[exercise.id], used)
 

@@ -202,10 +202,10 @@ def as_csv(found: ClassMap) -> str:
         for cause in one.causes:
             rows.append((one.lab, "cause", one.id, f"{cause.property}: {cause.sentence}", cause.students, one.students))
 
-    for one in found.questions:
-        rows.append((one.lab, "question", one.id, "within 5 %", one.close, one.students))
-        for group in one.groups:
-            rows.append((one.lab, "factor", one.id, group.words, group.students, one.students))
+    for question in found.questions:
+        rows.append((question.lab, "question", question.id, "within 5 %", question.close, question.students))
+        for group in question.groups:
+            rows.append((question.lab, "factor", question.id, group.words, group.students, question.students))
     return safe_csv.text([("lab", "kind", "id", "what", "students", "of"), *(map(str, row) for row in rows)])
 
 
@@ -216,7 +216,7 @@ def lines(found: ClassMap) -> list[str]:
         if one.passed < one.students:
             worst = f"; {one.causes[0].students} of them: {one.causes[0].property}" if one.causes else ""
             said.append(f"{one.title}: {one.passed} of {one.students} have every point{worst}")
-    for one in found.questions:
-        for group in one.groups:
-            said.append(f"{one.lab} {one.id}: {group.students} of {one.students} {group.words}")
+    for question in found.questions:
+        for group in question.groups:
+            said.append(f"{question.lab} {question.id}: {group.students} of {question.students} {group.words}")
     return said

@@ -28,7 +28,7 @@ class DotPlace:
 def page(found: ClassMap, again_s: int | None = None) -> str:
     """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
     labs = []
-    for lab in sorted({one.lab[:2] for one in (*found.exercises, *found.questions)}):
+    for lab in sorted({one.lab[:2] for one in found.exercises} | {one.lab[:2] for one in found.questions}):
         exercises = [one for one in found.exercises if one.lab[:2] == lab]
         labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
     return pages.render(

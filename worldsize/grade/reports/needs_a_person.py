@@ -133,9 +133,9 @@ def _to_look_at(row: GradeRow) -> Iterator[Need]:
         for one in e.elsewhere:
             told = f": {one.found}" if one.kind in ("another name", "no Python") else ""
             found["elsewhere"].append(f"{e.title}: {one.kind}, {one.place}{told}")
-        for one in e.left:
-            if one.maker == "no Python":
-                found["elsewhere"].append(f"{e.title}: {one.maker}, code cell {one.cell} (`{one.line}`)")
+        for name in e.left:
+            if name.maker == "no Python":
+                found["elsewhere"].append(f"{e.title}: {name.maker}, code cell {name.cell} (`{name.line}`)")
 
     for kind, words in found.items():
         if words:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.on_node import run_member
@@ -38,6 +40,7 @@ class Dask(Way):
         self._tasks: dict[str, Any] = {}  # by host
         self.count = 0
 
+    @override
     def begin(self, engine: HostsEngine) -> None:
         try:
             workers = one_a_host(self._client.nthreads())
@@ -57,12 +60,15 @@ class Dask(Way):
         except Exception as error:  # whatever Dask raises
             raise NoHosts(_paragraph("the cluster did not accept the tasks", error)) from None
 
+    @override
     def label(self) -> str:
         return "Dask"
 
+    @override
     def standing(self) -> str:
         return f"starting on Dask workers on {', '.join(self._tasks)}"
 
+    @override
     def hopeless(self) -> str:
         for host, task in self._tasks.items():
             if task.status == "error":
@@ -78,6 +84,7 @@ class Dask(Way):
                 )
         return ""
 
+    @override
     def close(self) -> None:
         """Cancel the tasks. Running members end when their head hangs up."""
         with suppress(Exception):  # the cluster may be gone, and with it the tasks

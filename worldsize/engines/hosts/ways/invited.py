@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.programs import member_command
@@ -60,6 +62,7 @@ class Invited(Way):
         self._until_s = 0.0
         self._engine: HostsEngine | None = None
 
+    @override
     def begin(self, engine: HostsEngine) -> None:
         self._engine = engine
         address = self._address or _own_address()
@@ -80,9 +83,11 @@ class Invited(Way):
         )
         self._show("\n".join([words, *invitations]))
 
+    @override
     def standing(self) -> str:
         return "waiting for hosts to run `worldsize join`"
 
+    @override
     def hopeless(self) -> str:
         here = len(self._engine.hosts) if self._engine is not None else 0
         if time.monotonic() < self._until_s or here >= self.count:

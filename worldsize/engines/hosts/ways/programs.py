@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 
@@ -22,10 +24,12 @@ class Programs(Way):
         self._commands = dict(commands)
         self.count = len(self._commands)
 
+    @override
     def begin(self, engine: HostsEngine) -> None:
         for name, command in self._commands.items():
             engine.start_program(name, command)
 
+    @override
     def standing(self) -> str:
         return f"starting on {', '.join(self._commands)}"
 
@@ -58,6 +62,7 @@ class Ssh(Programs):
             commands[name] = ["ssh", *_SSH_OPTIONS, *options, host, " ".join(member_command(python))]
         super().__init__(commands)
 
+    @override
     def begin(self, engine: HostsEngine) -> None:
         if shutil.which("ssh") is None:
             raise NoHosts("Ssh: expected the program ssh on this machine, got none. Install the package openssh-client.")

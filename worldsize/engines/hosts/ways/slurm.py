@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH, become_member
@@ -123,6 +125,7 @@ class Slurm(Way):
         self._state = JobState("PENDING")
         self._asked_s = 0.0
 
+    @override
     def begin(self, engine: HostsEngine) -> None:
         for program in _PROGRAMS:
             if shutil.which(program) is None:
@@ -151,14 +154,17 @@ class Slurm(Way):
             os.umask(umask)
             os.environ.update(stronger)
 
+    @override
     def label(self) -> str:
         return f"Slurm job {self._job}"
 
+    @override
     def standing(self) -> str:
         state = self._look()
         why = f" ({state.reason})" if state.name == "PENDING" and state.reason not in ("", "None") else ""
         return f"{self.label()} is {state.name.lower()}{why}"
 
+    @override
     def hopeless(self) -> str:
         state = self._look()
         if state.ended:
@@ -181,6 +187,7 @@ class Slurm(Way):
                 return ""
         return f"{self.label()} would wait for ever ({state.reason}). {what_to_do}"
 
+    @override
     def close(self) -> None:
         """Cancel the job in any state. Keep its logs if it ended by itself, so that the reason can be read."""
         if not self._name:
