@@ -50,14 +50,6 @@ def test_a_command_that_is_named_exists() -> None:
     assert "start" in named and named <= set(typer.main.get_command(cli.app).commands)
 
 
-def test_the_wheel_is_built_as_its_test_builds_it() -> None:
-    """The soak test of it adds only what keeps pip off the network."""
-    tried = (ROOT / "tests/soak/test_started_from_a_wheel.py").read_text()
-    assert '"wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, "."' in tried
-    for page in (README, FAQ):
-        assert "`pip wheel --no-deps -w dist .`" in page and "worldsize start my-course" in page
-
-
 def test_a_link_leads_to_a_file_of_the_repository() -> None:
     assert [link for link in sorted(set(re.findall(r"\]\(([^)#]+)", BOTH))) if not (ROOT / link).exists()] == []
 

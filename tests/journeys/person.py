@@ -16,7 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nbformat import NotebookNode
+
 from tests.journeys.doors import Block, Entered, typed_doors
+from tests.support.notebook_rules import text_of
 
 PROGRAMS = Path(sys.executable).parent  # not resolved: the virtual environment's
 LIMIT_S = 110.0  # below a test's own limit, which would not show the output
@@ -69,16 +72,27 @@ class Person:
 
         Commands of `NOT_TYPED` are left out. `names`: what this person puts in the place of a name that the document invents.
         """
+        said = self.types_lines(*block.commands, names=names, limit_s=limit_s)
+        self.entered.enter(block.door)
+        return said
+
+    def types_lines(self, *commands: str, names: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> dict[str, str]:
+        """Type lines of a block as `types_block` does."""
         said = {}
-        for command in block.commands:
+        for command in commands:
             if command in NOT_TYPED:
                 continue
             typed = command
             for name, value in (names or {}).items():
                 typed = typed.replace(name, value)
             said[command] = self.types(typed, limit_s=limit_s)
-        self.entered.enter(block.door)
         return said
+
+
+def output_of(notebook: NotebookNode) -> str:
+    """Return all that an executed notebook's cells put out."""
+    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
+    return "\n".join(text_of(output) for output in outputs)
 
 
 def _text(output: bytes | str | None) -> str:
