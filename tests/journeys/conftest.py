@@ -6,6 +6,7 @@ import pytest
 
 from tests.journeys.doors import Entered
 from tests.journeys.person import Person
+from tests.support.notebook_runs import Execute, NotebookRuns
 
 
 @pytest.fixture(scope="module")
@@ -18,3 +19,9 @@ def entered(request: pytest.FixtureRequest) -> Entered:
 def person(tmp_path_factory: pytest.TempPathFactory, entered: Entered) -> Person:
     """A person in an empty folder."""
     return Person(tmp_path_factory.mktemp("person"), entered)
+
+
+@pytest.fixture(scope="session")
+def execute(notebook_runs: NotebookRuns) -> Execute:
+    """Execute a lab's "quick", "solution" or "lab" once for all tests; a run that failed fails every test of it."""
+    return notebook_runs.result

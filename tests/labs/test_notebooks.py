@@ -1,7 +1,8 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
 Each notebook is built from its source and executed once (`notebook_runs`); all tests of a run share it. The usual run executes
-a few solutions with small parameters and a lab as shipped; the soak every one so, and at full size.
+every solution with small parameters, whose points `tests/journeys/test_ci.py` looks at; the soak every lab as shipped, and every
+solution at full size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from worldsize.lab.lab import LABS
 MAX_EXECUTED_BYTES = 2_000_000
 
 every_lab = pytest.mark.parametrize("source", [pytest.param(s, id=s.stem, marks=pytest.mark.quick) for s in SOURCES])
-every_solution = each_run("quick", "solution")
+every_full_solution = each_run("solution")
 every_shipped_lab = each_run("lab")
 every_run = each_run("quick", "solution", "lab")
 # a test may find the one before under way
@@ -105,7 +106,7 @@ def test_no_trace_of_a_run_is_committed(source, folder, root):
 # ---- as a student's file runs, and as the solution does --------------------------------------
 
 
-@every_solution
+@every_full_solution
 @a_whole_run
 def test_a_solution_earns_every_point(source, kind, execute):
     done = execute(source, kind)

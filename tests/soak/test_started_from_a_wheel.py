@@ -1,7 +1,7 @@
-"""A wheel and its sdist: what they carry, and where ranks find the data. `tests/journeys/test_student.py` starts a course from one.
+"""A wheel and its sdist: their content, and where ranks find the data; `tests/journeys/test_student.py` starts a course from one.
 
-The wheel is built with no network and installed into a fresh environment. The packages that the course needs are those of the environment of the tests, by a line in the fresh one; the course's own
-package comes from the wheel alone.
+The wheel is built with no network and installed into a fresh environment. The packages that the course needs are those of the
+environment of the tests, by a line in the fresh one; the course's own package comes from the wheel alone.
 """
 
 from __future__ import annotations

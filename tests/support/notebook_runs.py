@@ -35,19 +35,14 @@ EXECUTED = ROOT / "build" / "executed"  # full runs, for `worldsize site`
 Asked = tuple[Path, str]  # a source and a kind
 Execute = Callable[[Path, str], HeadlessRun]
 
-# in `make test`: the first lab, as solved and as shipped, and one of each framework. A quick run takes some 25 s of a core, so
-# all of them would take a third of what two cores have in ten minutes; `make soak PART=labs` has them
-QUICKLY = ("00", "06", "07")
-SHIPPED = ("00",)
-
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
 
 
 def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -> pytest.MarkDecorator:
     """Parametrize a test with `source` and `kind`, one item for each run of these kinds.
 
-    Full solutions are the soak's, and so are the others but for a few. `labs`: the numbers of those whose quick runs are
-    looked at, else all.
+    Full solutions are the soak's, and so are labs as shipped, the first of which a student's journey runs. `labs`: the numbers
+    of those whose quick runs are looked at, else all.
     """
     rows = []
     for kind in kinds:
@@ -55,9 +50,9 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
             lab, marks = source.stem[:2], []
             if kind == "quick" and labs and lab not in labs:
                 continue
-            if kind == "solution" or lab not in {"quick": QUICKLY, "lab": SHIPPED}[kind]:
+            if kind != "quick":
                 marks.append(pytest.mark.soak)
-            elif kind == "quick" and lab == "00":
+            elif lab == "00":
                 marks.append(pytest.mark.quick)
             rows.append(pytest.param(source, kind, id=f"{source.stem}-{kind}", marks=marks))
     return pytest.mark.parametrize(("source", "kind"), rows, scope=scope)
