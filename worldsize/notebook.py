@@ -72,8 +72,16 @@ def _wire() -> CellClock | None:
     else:
         magics.register(shell, CellText(), None)
     shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
-    shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
+    shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(_plain(v)))
     return clock
+
+
+def _plain(verdict: Verdict) -> str:
+    """Return a verdict's text, or under nbgrader its points: nbgrader takes every result that is no number for full marks.
+
+    Source: nbgrader's `utils.get_partial_grade`; nbgrader sets the variable for its kernels.
+    """
+    return f"{verdict.points:g}" if "NBGRADER_EXECUTION" in os.environ else str(verdict)
 
 
 _CLOCK = _wire()

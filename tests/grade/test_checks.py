@@ -24,7 +24,7 @@ def verdict_on(sandbox, exercise: str, fn):
     return run_check(exercise, arena, Submitted("answer"))
 
 
-@pytest.mark.soak  # in the usual suite the course's own answers are the right ones: `test_solved_labs`
+@pytest.mark.soak  # in the usual suite the course's own answers are the right ones: `tests/journeys`
 @pytest.mark.parametrize(("exercise", "fn"), [pytest.param(a.exercise, a.right[0], id=a.exercise) for a in ANSWERS])
 def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
     verdict = verdict_on(sandbox, exercise, fn)

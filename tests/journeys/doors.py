@@ -24,6 +24,16 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _WORDS = 50  # characters of a block's first line in its name
 
+# lines of documents that a journey does not type, with the reason
+NOT_TYPED = {
+    "make setup": "installs for minutes: `.ci/run` types it first, and the soak types it in a fresh checkout",
+    "worldsize grade submitted/ --out grades/ --slurm nodes=40,cpus_per_task=8,partition=cpu,timeout_min=60":
+        "40 nodes: `tests/hosts/test_grading_on_slurm.py` grades on a Slurm of two",
+    "sudo apt-get install -y bubblewrap libseccomp2": "installs Debian packages: the machine of the tests has them",
+    ". .venv/bin/activate": "a journey's commands have the virtual environment's programs already",
+    "pip install -c constraints.txt -e '.[instructor]'": "downloads: the environment of the tests has them",
+}
+
 
 @dataclass(frozen=True)
 class Block:
@@ -61,9 +71,13 @@ def block(document: str, begins: str) -> Block:
 
 def doors_of(blocks: Iterable[Block]) -> list[str]:
     """Return the doors of these blocks: the blocks themselves, and every command in them that a person types."""
-    found = list(blocks)
-    typed = [door for one in found if one.language == "sh" for command in one.commands for door in typed_doors(command)]
-    return [*(one.door for one in found), *typed]
+    found = []
+    for one in blocks:
+        found.append(one.door)
+        for command in one.commands if one.language == "sh" else ():
+            if command not in NOT_TYPED:
+                found += typed_doors(command)
+    return found
 
 
 def commands() -> list[str]:
@@ -97,7 +111,10 @@ def every_door() -> list[str]:
 def typed_doors(command: str) -> list[str]:
     """Return the doors that a typed command goes through: commands, make targets, and labs that it runs."""
     known = {*commands(), *targets()}
-    found = [words for words in re.findall(r"\b(?:worldsize|make) [a-z][a-z-]*", command) if words in known]
+    words = [f"worldsize {name}" for name in re.findall(r"\bworldsize ([a-z][a-z-]*)", command)]
+    # options and variables may stand before a target
+    words += [f"make {name}" for name in re.findall(r"\bmake (?:-\w \S+ |\w+=\S+ )*([a-z]+)", command)]
+    found = [door for door in words if door in known]
     labs = re.findall(r"\bworldsize run (?:\S*/)?(\d\d)(?=[\s_]|$)|\bmake lab (?=.*HEADLESS=1).*LAB=(\d\d)", command)
     return [*found, *(run_of(number) for pair in labs for number in pair if number in LABS)]
 

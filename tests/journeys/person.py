@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tests.journeys.doors import Block, Entered, typed_doors
+from tests.journeys.doors import NOT_TYPED, ROOT, Block, Entered, typed_doors
 from tests.support.notebook_rules import text_of
 
 PROGRAMS = Path(sys.executable).parent  # not resolved: the virtual environment's
@@ -31,6 +32,16 @@ def environment(programs: Path = PROGRAMS, **variables: str) -> dict[str, str]:
     """Return the variables of a person's shell, in which the virtual environment's programs come first."""
     mine = {name: value for name, value in os.environ.items() if not _NOT_A_PERSONS.fullmatch(name)}
     return mine | {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "PIP_NO_INDEX": "1"} | variables
+
+
+@contextmanager
+def repository_copy(copy: Path) -> Iterator[Path]:
+    """Copy what the repository holds to `copy`, with the tests' environment as its `.venv`; at the end the copy goes."""
+    made = shutil.ignore_patterns(".git", ".venv", "build", "out", "__pycache__", "*.egg-info", ".*_cache", ".worldsize")
+    shutil.copytree(ROOT, copy, ignore=made)
+    (copy / ".venv").symlink_to(sys.prefix)
+    yield copy
+    shutil.rmtree(copy)
 
 
 @dataclass
@@ -98,11 +109,3 @@ def output_of(notebook: NotebookNode) -> str:
 def _text(output: bytes | str | None) -> str:
     """Return the output of a command that was ended, which is bytes."""
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-
-
-# lines of documents that a journey does not type, with the reason
-NOT_TYPED = {
-    "sudo apt-get install -y bubblewrap libseccomp2": "installs Debian packages: the machine of the tests has them",
-    ". .venv/bin/activate": "a journey's commands have the virtual environment's programs already",
-    "pip install -c constraints.txt -e '.[instructor]'": "downloads: the environment of the tests has them",
-}
