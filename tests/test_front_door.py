@@ -21,8 +21,6 @@ from worldsize.authoring.release import NAMED
 pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "SECURITY.md", ROOT / FILE]
-LINKS = [(page, link) for page in PAGES for link in sorted(set(re.findall(r"\]\(([^)\s]+)\)", page.read_text())))]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ACTIONS = [line.strip() for path in WORKFLOWS for line in path.read_text().splitlines() if "uses:" in line]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -30,12 +28,6 @@ PROSE = [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))]
 # of what GitHub's filter lets through (html-pipeline's sanitization_filter.rb), the tags that prose here may use
 KEPT_BY_GITHUB = {"b", "br", "code", "details", "em", "i", "kbd", "sub", "summary", "sup"}
 INSTALL = [sys.executable, ROOT / "binder/install.py"]
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def prose_of(path: Path) -> str:
@@ -59,17 +51,6 @@ def test_a_picture_of_the_prose_lies_in_the_repository_and_needs_no_script() -> 
     # GitHub shows them as images: nothing in them may run, nor come from elsewhere
     active = re.compile(r"<script|<foreignObject|\shref=|@import|url\(")
     assert [(svg, found) for svg in pictures if svg.suffix == ".svg" for found in active.findall(svg.read_text())] == []
-
-
-def leads_nowhere(page: Path, link: str) -> bool:
-    path, _, anchor = link.partition("#")
-    target = (page.parent / path).resolve() if path else page
-    return not target.exists() or bool(anchor) and anchor not in anchors(target)
-
-
-def test_a_link_of_a_page_leads_to_a_file_and_a_heading_of_the_repository() -> None:
-    own = [(page, link) for page, link in LINKS if not link.startswith(("http://", "https://"))]
-    assert [(page.name, link) for page, link in own if leads_nowhere(page, link)] == []
 
 
 def test_the_citation_has_what_its_format_asks_for_and_this_version() -> None:

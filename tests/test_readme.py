@@ -50,10 +50,6 @@ def test_a_command_that_is_named_exists() -> None:
     assert "start" in named and named <= set(typer.main.get_command(cli.app).commands)
 
 
-def test_a_link_leads_to_a_file_of_the_repository() -> None:
-    assert [link for link in sorted(set(re.findall(r"\]\(([^)#]+)", BOTH))) if not (ROOT / link).exists()] == []
-
-
 def test_a_path_that_is_named_exists() -> None:
     assert [path for path in sorted(PATHS) if not (ROOT / path).exists()] == []
 

@@ -10,7 +10,8 @@ from nbformat.v4 import new_code_cell
 
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.executed_solutions import executed
+from worldsize.authoring.executed_solutions import all_executed, executed
+from worldsize.authoring.headless import NotebookFailed
 
 pytestmark = pytest.mark.quick
 
@@ -54,3 +55,10 @@ def test_a_run_that_was_stopped_is_not_taken(source: Path) -> None:
     run.cells[-1].execution_count = None
     nbformat.write(run, kept)
     assert run.cells[-1].cell_type == "code" and executed(source.parents[1], source, run=False) is None
+
+
+def test_a_lab_that_fails_is_named_and_does_not_end_the_others_runs(tmp_path: Path) -> None:
+    fails, ends = (course(tmp_path, f"# %%\n{code}\n", f"{number}_a.py") for number, code in (("06", "1 / 0"), ("07", "1 + 1")))
+    with pytest.raises(NotebookFailed, match="06_a.new.ipynb.*ZeroDivisionError"):
+        all_executed(tmp_path, [fails, ends])
+    assert executed(tmp_path, ends, run=False) is not None

@@ -23,7 +23,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from tests.journeys.doors import ROOT, Entered, block, run_of
-from tests.journeys.person import Person, environment, output_of
+from tests.journeys.person import Person, environment, output_of, repository_copy
 from tests.support import notebook_rules as rules
 from tests.support.kernels import seconds_until
 
@@ -41,11 +41,9 @@ pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory, entered: Entered) -> Iterator[Person]:
     """A person with a copy of the repository, and pip without a network."""
-    copy = tmp_path_factory.mktemp("built") / "checkout"
-    made = shutil.ignore_patterns(".git", ".venv", "build", "out", "__pycache__", "*.egg-info", ".*_cache", ".worldsize")
-    shutil.copytree(ROOT, copy, ignore=made)
-    yield Person(copy, entered, without_network(copy.parent))
-    shutil.rmtree(copy.parent)
+    folder = tmp_path_factory.mktemp("built")
+    with repository_copy(folder / "checkout") as copy:
+        yield Person(copy, entered, without_network(folder))
 
 
 def without_network(folder: Path) -> dict[str, str]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urldefrag
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -22,6 +21,7 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.support.contrast import too_low
 from tests.support.lab_page import chromium
 from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
+from tests.support.site_links import broken_links
 from worldsize.authoring.site import pages
 from worldsize.authoring.site.build import build_site, glossary_terms
 
@@ -188,20 +188,7 @@ def test_the_page_of_a_lab_is_not_too_long_before_anything_is_opened(browser, si
 
 
 def test_no_link_within_the_site_is_broken(site):
-    out, _, _ = site
-    made = [path for path in out.rglob("*.html") if "_static" not in path.parts]
-    texts = {path: path.read_text(encoding="utf-8") for path in made}
-    anchors = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
-    broken = []
-    for path, text in texts.items():
-        for target in re.findall(r'(?:href|src)="([^"]+)"', text):
-            if re.match(r"[a-z]+:", target):
-                continue
-            file, anchor = urldefrag(target)
-            to = (path.parent / unquote(file.partition("?")[0])).resolve() if file else path
-            if not to.exists() or (anchor and to in anchors and unquote(anchor) not in anchors[to]):
-                broken.append((path.name, target))
-    assert broken == []
+    assert broken_links(site[0]) == []
 
 
 def test_the_search_finds_a_word_of_a_lab(browser, site):

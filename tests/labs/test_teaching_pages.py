@@ -162,4 +162,4 @@ def test_a_page_leads_to_its_lab(lab: str) -> None:
 def test_on_the_site_pages_of_labs_stand_below_the_page_for_instructors() -> None:
     page = on_the_site("[00](teaching/00.md) · [01](teaching/01.md)", {"00.md": "teaching/00.md"})
     assert page == "[00](teaching/00.md) · 01"
-    assert with_pages_below(page, "teaching", ["00.md"]).endswith("```{toctree}\n:hidden:\n\nteaching/00\n```\n")
+    assert with_pages_below(page, ["teaching/00.md"]).endswith("```{toctree}\n:hidden:\n\nteaching/00\n```\n")

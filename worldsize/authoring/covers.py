@@ -50,7 +50,7 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
         picture, words = _shown(source, executed)
 
     path = cover_of(source)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, picture)
     for player in players(executed, FILM_TAG):
         write_whole(path.with_suffix(".svg"), film_of(player))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import nbformat
@@ -9,6 +10,28 @@ from nbformat import NotebookNode
 
 from worldsize.authoring import headless
 from worldsize.authoring.build import notebooks
+
+RUN_TIMEOUT_S = 3600.0  # ends a run that hangs: nobody waits at such a notebook, and the machine may be busy
+
+
+def all_executed(root: Path, sources: Iterable[Path], progress: Callable[[str], None] | None = None) -> dict[Path, NotebookNode]:
+    """Return the executed solution of each lab in `sources`, running those without a kept run; `progress(stem)` as each begins.
+
+    A lab that fails does not end the others, whose runs are kept for the next time. Raises NotebookFailed, which names all.
+    """
+    runs: dict[Path, NotebookNode] = {}
+    failures: list[headless.NotebookFailed] = []
+    for source in sources:
+        if progress:
+            progress(source.stem)
+        try:
+            runs[source] = executed(root, source)
+        except headless.NotebookFailed as failed:
+            failures.append(failed)
+
+    if failures:
+        raise headless.NotebookFailed("\n".join(map(str, failures)), failures[0].out)
+    return runs
 
 
 def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
@@ -26,7 +49,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     fresh = kept.with_name(f"{source.stem}.new.ipynb")
     fresh.write_text(text, encoding="utf-8")
     try:
-        return nbformat.read(headless.run(fresh, kept, {}, knobs_beforehand=True).out, as_version=4)
+        return nbformat.read(headless.run(fresh, kept, {}, RUN_TIMEOUT_S, knobs_beforehand=True).out, as_version=4)
     finally:
         fresh.unlink()
 

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
-from worldsize.authoring.executed_solutions import executed
+from worldsize.authoring.executed_solutions import all_executed
 from worldsize.authoring.site import open_buttons, pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.thumbnails import thumbnail, with_card
@@ -32,22 +32,20 @@ if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
 </script>"""
 OnLab = Callable[[str], None]
 
-INSTRUCTORS, TEACHING = "instructors.md", "teaching"  # a page of docs/, and the folder there with a page for each lab below it
+# a page of docs/, the pages below it, and the folder there with a page for each lab, also below it
+INSTRUCTORS, GRADING, TEACHING = "instructors.md", ("grading.md", "grading-internals.md"), "teaching"
+FOR_CONTRIBUTORS = ("style.md",)  # a site's readers have no repository to contribute to
 
 
 def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:
     """Write the site of the repository `root` to the folder `out`; `numbers` selects labs, else all.
 
-    Returns its HTML pages. Raises ValueError if Sphinx fails, NotebookFailed if a lab had to be run and failed.
+    Returns its HTML pages. Raises ValueError if Sphinx fails, NotebookFailed if labs had to be run and failed.
     """
     wanted = set(numbers)
     sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
     sources = [source for source in sources if not wanted or source.stem[:2] in wanted]
-    runs = {}
-    for source in sources:
-        if progress:
-            progress(source.stem)
-        runs[source] = executed(root, source)
+    runs = all_executed(root, sources, progress)
 
     staged = root / "build" / "site-source"
     shutil.rmtree(staged, ignore_errors=True)
@@ -89,14 +87,16 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
         _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top, cards))))
 
-    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md"))}
+    documents = [path for path in sorted((root / "docs").glob("*.md")) if path.name not in FOR_CONTRIBUTORS]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in documents}
     numbers = {stem[:2] for stem in labs}
     lessons = {path.name: path for path in sorted((root / "docs" / TEACHING).glob("*.md")) if path.stem in numbers}
     known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
     known |= {name: f"{TEACHING}/{name}" for name in lessons}
     for name, text in texts.items():
         _write(staged / name, pages.on_the_site(text, known))
-    _write(staged / INSTRUCTORS, pages.with_pages_below((staged / INSTRUCTORS).read_text(encoding="utf-8"), TEACHING, lessons))
+    below = [*GRADING, *(known[name] for name in lessons)]
+    _write(staged / INSTRUCTORS, pages.with_pages_below((staged / INSTRUCTORS).read_text(encoding="utf-8"), below))
     from_below = {name: f"../{page}" for name, page in known.items()}
     for name, path in lessons.items():
         _write(staged / TEACHING / name, pages.on_the_site(path.read_text(encoding="utf-8"), from_below))

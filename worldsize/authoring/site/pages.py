@@ -129,7 +129,7 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
     return _LINK.sub(link, text)
 
 
-def with_pages_below(text: str, folder: str, names: Iterable[str]) -> str:
-    """Add the pages of a folder below a Markdown page in the site's tree, without adding visible links."""
-    entries = [f"{folder}/{Path(name).stem}" for name in names]
+def with_pages_below(text: str, names: Iterable[str]) -> str:
+    """Add pages, by their files' names, below a Markdown page in the site's tree, without adding visible links."""
+    entries = [name.removesuffix(".md") for name in names]
     return "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```"]) + "\n" if entries else text

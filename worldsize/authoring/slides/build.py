@@ -15,7 +15,7 @@ import nbformat
 
 from worldsize import pages
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.executed_solutions import executed
+from worldsize.authoring.executed_solutions import all_executed
 from worldsize.authoring.slides.deck import deck
 from worldsize.lab.lab_list import LABS
 
@@ -27,7 +27,7 @@ def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: C
     """Write the slides of the labs of the repository `root` to the folder `out`; `numbers` selects labs, else all.
 
     Returns the pages, and a PDF beside each if Chromium is installed. Raises ValueError for a number that no lab has, and if
-    Chromium made no PDF; NotebookFailed if a lab had to be run and failed.
+    Chromium made no PDF; NotebookFailed if labs had to be run and failed.
     """
     sources = {source.stem[:2]: source for source in sorted((root / "solutions").glob("[0-9][0-9]_*.py"))}
     wanted = list(numbers) or list(sources)
@@ -38,12 +38,7 @@ def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: C
     out.mkdir(parents=True, exist_ok=True)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     written = []
-    for number in wanted:
-        source = sources[number]
-        if progress:
-            progress(source.stem)
-        run = executed(root, source)
-        assert run is not None
+    for source, run in all_executed(root, [sources[number] for number in wanted], progress).items():
         page = out / f"{source.stem}.html"
         page.write_text(deck(nbformat.reads(notebooks(source)[1], as_version=4), run), encoding="utf-8")
         written.append(page)
