@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import door_faults
 from tests.support.planted_faults import choose, plant, restore
 
 SOURCE = '''"""Rates."""
@@ -63,3 +64,49 @@ def test_a_function_whose_docstring_alone_differs_gets_the_same_fault_in_both(ch
 def test_a_line_that_no_test_executes_gets_no_fault(checkouts):
     faults = [fault for seed in range(20) for fault in choose(*checkouts, seed, 5, {"worldsize/formulas/rates.py": {6}})]
     assert faults and {fault.at for fault in faults} == {6}
+
+
+# ---- where rooms join ----------------------------------------------------------------------------------
+
+JOINS = '''"""Hands on."""
+
+from typing_extensions import override
+
+from worldsize.engines import base
+
+NAMES = ["first", "second", "third"]
+
+
+class Server(base.Server):
+    @override
+    def label(self):
+        return "a server"
+
+    @override
+    def start(self, limits):
+        row = {"op": limits.op, "memory_bytes": limits.memory_bytes}
+        environment = {"OMP_NUM_THREADS": "1"}
+        return base.begin(row["op"], limits=limits, env=environment)
+'''
+
+
+@pytest.fixture
+def joined(tmp_path):
+    (tmp_path / "worldsize" / "engines").mkdir(parents=True)
+    (tmp_path / "worldsize" / "engines" / "join.py").write_text(JOINS)
+    return tmp_path
+
+
+def test_a_seed_draws_the_same_faults_of_every_kind_where_rooms_join(joined):
+    one, again = (door_faults.choose(joined, 1, 6) for _ in range(2))
+    assert one == again and {fault.kind for fault in one} == {"override", "list of names", "argument", "environment", "format"}
+    assert len({fault for seed in range(30) for fault in door_faults.choose(joined, seed, 6)}) >= 8
+
+
+def test_a_fault_where_rooms_join_is_one_edit_of_one_line(joined):
+    file = joined / "worldsize/engines/join.py"
+    for fault in {fault for seed in range(30) for fault in door_faults.choose(joined, seed, 6)}:
+        plant(joined, fault)
+        changed = [new for old, new in zip(JOINS.splitlines(), file.read_text().splitlines(), strict=True) if old != new]
+        assert len(changed) == 1 and fault.new in changed[0] and fault.room == "engines", fault
+        restore(joined, {fault.path: JOINS})

@@ -42,6 +42,8 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "authoring": (("authoring",), ("tests/authoring", "tests/labs")),
     "grade": (("grade",), ("tests/grade",)),
     "cli": (("cli",), ("tests/test_cli.py", "tests/test_instructors.py")),
+    "course": (("course",), ("tests/course",)),
+    "ranks": (("ranks",), ("tests/ranks",)),
     "pages": (("pages",), ("tests/pages",)),
 }  # fmt: skip
 
@@ -79,6 +81,17 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.path}:{self.at} ({self.kind}) {self.old} → {self.new}"
 
+    def edited(self, source: str) -> str:
+        """Return the source with the fault in it. Raises ValueError where the line is not what it was when it was drawn."""
+        function = dict(_functions(ast.parse(source))).get(self.name)
+        rows = source.splitlines(keepends=True)
+        number = _body_starts(function) - 1 + self.line if function else 0
+        row, end = rows[number].encode(), self.column + len(self.old.encode())
+        if function is None or row[self.column : end].decode(errors="replace") != self.old:
+            raise ValueError(f"{self}: expected {self.old!r} there")
+        rows[number] = (row[: self.column] + self.new.encode() + row[end:]).decode()
+        return "".join(rows)
+
 
 def choose(one: Path, other: Path, seed: int, a_room: int, executed: dict[str, set[int]] | None = None) -> list[Fault]:
     """Draw `a_room` faults a room from the functions that both checkouts have, each in a function of its own.
@@ -102,22 +115,10 @@ def choose(one: Path, other: Path, seed: int, a_room: int, executed: dict[str, s
     return found
 
 
-def edited(source: str, fault: Fault) -> str:
-    """The source with the fault in it. Raises ValueError where the line is not what it was when the fault was drawn."""
-    function = dict(_functions(ast.parse(source))).get(fault.name)
-    rows = source.splitlines(keepends=True)
-    number = _body_starts(function) - 1 + fault.line if function else 0
-    row, end = rows[number].encode(), fault.column + len(fault.old.encode())
-    if function is None or row[fault.column : end].decode(errors="replace") != fault.old:
-        raise ValueError(f"{fault}: expected {fault.old!r} there")
-    rows[number] = (row[: fault.column] + fault.new.encode() + row[end:]).decode()
-    return "".join(rows)
-
-
 def plant(checkout: Path, fault: Fault) -> None:
     """Write the fault into the checkout's file. Raises ValueError as `edited` does."""
     path = checkout / fault.path
-    _write(path, edited(path.read_text(), fault))
+    _write(path, fault.edited(path.read_text()))
 
 
 def restore(checkout: Path, originals: dict[str, str]) -> None:
@@ -210,7 +211,7 @@ def changes(checkout: Path, fault: Fault) -> bool:
     """Whether the fault is valid Python, and another program."""
     source = (checkout / fault.path).read_text()
     try:
-        return ast.dump(ast.parse(edited(source, fault))) != ast.dump(ast.parse(source))
+        return ast.dump(ast.parse(fault.edited(source))) != ast.dump(ast.parse(source))
     except SyntaxError:
         return False
 

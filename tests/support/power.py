@@ -1,6 +1,7 @@
 """Measure a suite by planted faults: which of them do its tests find, by which test, in how many seconds?
 
     python -m tests.support.power choose OLD NEW faults.json          # two checkouts; the same faults for both
+    python -m tests.support.power doors NEW faults.json --seed 57     # faults where rooms join, of one checkout
     python -m tests.support.power rooms OLD faults.json old.json      # each fault alone, against the tests of its room
     python -m tests.support.power rest OLD faults.json old.json       # those not found, all at once, against all tests
     python -m tests.support.power table faults.json old.json new.json
@@ -25,12 +26,17 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.support import door_faults
+from tests.support.door_faults import DoorFault
 from tests.support.planted_faults import ROOMS, Fault, choose, plant, restore
 
 _CONFIRM_S = 400.0
 _EACH_S = 900.0  # for a fault alone, against the tests that failed with all
 _MOST_BY_CHANCE = 4  # tests that fail without the fault too, and are left out for it
+_TYPES = ("tests/test_types.py",)
 _RULES = "tests/test_architecture.py"  # ruff and names: they see an edit, not what it does
+
+AnyFault = Fault | DoorFault
 
 PLUGIN = """
 import os
@@ -83,7 +89,7 @@ def with_children_gone(child: subprocess.Popen) -> None:
 
 
 @contextmanager
-def planted(checkout: Path, faults: list[Fault]) -> Iterator[None]:
+def planted(checkout: Path, faults: list[AnyFault]) -> Iterator[None]:
     """Inside, the checkout has these faults; afterwards its sources are as they were."""
     originals = {fault.path: (checkout / fault.path).read_text() for fault in faults}
     try:
@@ -94,7 +100,7 @@ def planted(checkout: Path, faults: list[Fault]) -> Iterator[None]:
         restore(checkout, originals)
 
 
-def confirmed(checkout: Path, fault: Fault, test: str) -> bool:
+def confirmed(checkout: Path, fault: AnyFault, test: str) -> bool:
     """Whether `test` fails with the fault once more, and passes without it."""
     if test.startswith("pytest itself"):
         return True
@@ -103,7 +109,7 @@ def confirmed(checkout: Path, fault: Fault, test: str) -> bool:
     return bool(again) and not run_tests(checkout, [test], _CONFIRM_S)[0]
 
 
-def try_room(checkout: Path, fault: Fault, limit_s: float, workers: int) -> dict:
+def try_room(checkout: Path, fault: AnyFault, limit_s: float, workers: int) -> dict:
     """What the tests of the fault's room say of it: those first that name the module."""
     targets, by_chance, seconds = _nearest_first(checkout, fault), [], 0.0
     side_by_side = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"] if workers > 1 else ["-n", "0"]
@@ -121,10 +127,11 @@ def try_room(checkout: Path, fault: Fault, limit_s: float, workers: int) -> dict
     return {"found": False, "phase": "room", "in_time": in_time, "seconds": seconds, "by_chance": by_chance}
 
 
-def _nearest_first(checkout: Path, fault: Fault) -> list[str]:
-    """The test files of the fault's room, those first that name its module or its function."""
+def _nearest_first(checkout: Path, fault: AnyFault) -> list[str]:
+    """The test files of the fault's room, those first that name its module or its function; after a door's, the journeys."""
     files: list[Path] = []
-    for target in ROOMS[fault.room][1]:
+    of_doors = ("tests/journeys", *_TYPES) if isinstance(fault, DoorFault) else ()
+    for target in (*ROOMS[fault.room][1], *of_doors):
         path = checkout / target
         files += sorted(path.rglob("test_*.py")) if path.is_dir() else [path] * path.exists()
     stem, function = Path(fault.path).stem, fault.name.split(".")[0].strip("_")
@@ -136,7 +143,7 @@ def _nearest_first(checkout: Path, fault: Fault) -> list[str]:
     return [str(file.relative_to(checkout)) for file in sorted(dict.fromkeys(files), key=distance)]
 
 
-def rest(checkout: Path, survivors: list[Fault], tests: list[str], limit_s: float, workers: int) -> dict[str, dict]:
+def rest(checkout: Path, survivors: list[AnyFault], tests: list[str], limit_s: float, workers: int) -> dict[str, dict]:
     """{fault: what all tests say}, from one whole run with all of them planted; its failures are tried with each alone."""
     with planted(checkout, survivors):
         failed, in_time, taken_s = run_tests(checkout, tests, limit_s, "-n", str(workers), "--dist", "loadfile")
@@ -154,7 +161,7 @@ def rest(checkout: Path, survivors: list[Fault], tests: list[str], limit_s: floa
     return found
 
 
-def _told(fault: Fault, row: dict) -> str:
+def _told(fault: AnyFault, row: dict) -> str:
     by = f"found by {row['test']}" if row["found"] else "NOT FOUND" + ("" if row.get("in_time", True) else " in time")
     return f"{fault.room:11} {row['seconds']:6.1f} s  {fault}: {by}"
 
@@ -175,6 +182,11 @@ def main() -> None:
     one.add_argument("--seed", type=int, default=34)
     one.add_argument("--a-room", type=int, default=5)
     one.add_argument("--executed", type=Path, help="the report of `coverage json` in the first checkout")
+    one = commands.add_parser("doors")
+    for name in ("checkout", "faults"):
+        one.add_argument(name, type=Path)
+    one.add_argument("--seed", type=int, default=57)
+    one.add_argument("--count", type=int, default=40)
     for command in ("rooms", "rest"):
         one = commands.add_parser(command)
         for name in ("checkout", "faults", "out"):
@@ -196,7 +208,13 @@ def main() -> None:
         print("\n".join(f"{fault.room:11} {fault}" for fault in faults), f"\n{len(faults)} faults")
         return
 
-    faults = [Fault(**row) for row in json.loads(given.faults.read_text())]
+    if given.command == "doors":
+        doors = door_faults.choose(given.checkout.resolve(), given.seed, given.count)
+        given.faults.write_text(json.dumps([asdict(fault) for fault in doors], indent=1))
+        print("\n".join(map(str, doors)))
+        return
+
+    faults = [Fault(**row) if "room" in row else DoorFault(**row) for row in json.loads(given.faults.read_text())]
     if given.command == "table":
         table(faults, *(json.loads(path.read_text()) for path in (given.out, given.other_out)))
         return
@@ -222,7 +240,7 @@ def main() -> None:
         print(_told(fault, rows[str(fault)]), flush=True)
 
 
-def table(faults: list[Fault], one: dict, other: dict) -> None:
+def table(faults: list[AnyFault], one: dict, other: dict) -> None:
     """Print how many faults of each room both suites found, and which of them one alone found."""
     for room in ROOMS:
         those = [str(fault) for fault in faults if fault.room == room]
