@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from typing_extensions import override
+
 from tests.support.planted_faults import ROOMS
 
 # where rooms join: the command line, grading, the course's files, what makes them, what starts ranks
@@ -56,6 +58,7 @@ class DoorFault:
         """The module's name: a fault may stand outside of every function."""
         return PurePosixPath(self.path).stem
 
+    @override
     def __str__(self) -> str:
         return f"{self.path}:{self.line} ({self.kind}) {self.old!r} → {self.new!r}"
 
@@ -113,7 +116,17 @@ def _faults(path: str, source: str) -> Iterator[DoorFault]:
                 yield fault
 
 
-def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.AST, str]]:
+@dataclass(frozen=True)
+class _Place:
+    """A part of a line that is no node of its own."""
+
+    lineno: int
+    col_offset: int
+    end_lineno: int
+    end_col_offset: int
+
+
+def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.expr | ast.stmt | _Place, str]]:
     """Yield (kind, the text's place, the new text) of every fault that a node may have."""
     if isinstance(node, ast.FunctionDef) and any(getattr(one, "id", "") == "override" for one in node.decorator_list):
         if len(node.args.args) == 1 and len(node.body) == 1 and isinstance(node.body[0], ast.Return):
@@ -145,16 +158,6 @@ def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.AST, str]]:
             for one in node.args:
                 if isinstance(one, ast.Name):
                     yield "option", one, "None"
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A part of a line that is no node of its own."""
-
-    lineno: int
-    col_offset: int
-    end_lineno: int
-    end_col_offset: int
 
 
 def _is_text(node: ast.AST, pattern: re.Pattern[str]) -> bool:
