@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeGuard
 
 from typing_extensions import override
 
@@ -140,9 +141,9 @@ def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.expr | ast.stmt 
                 yield "list of names", one, repr(one.value + "_")
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None and _is_text(key, _VARIABLE):
+            if _is_text(key, _VARIABLE):
                 yield "environment", key, repr(f"NOT_{key.value}")
-            elif key is not None and _is_text(key, _KEY) and not isinstance(value, ast.Constant):
+            elif _is_text(key, _KEY) and not isinstance(value, ast.Constant):
                 yield "format", key, repr(f"{key.value}_")
     if isinstance(node, ast.Subscript) and _is_text(node.slice, _KEY) and isinstance(node.ctx, ast.Load):
         yield "format", node.slice, repr(f"{node.slice.value}_")
@@ -160,7 +161,7 @@ def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.expr | ast.stmt 
                     yield "option", one, "None"
 
 
-def _is_text(node: ast.AST, pattern: re.Pattern[str]) -> bool:
+def _is_text(node: ast.AST | None, pattern: re.Pattern[str]) -> TypeGuard[ast.Constant]:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and pattern.fullmatch(node.value) is not None
 
 

@@ -203,9 +203,9 @@ def main() -> None:
     given = parser.parse_args()
 
     if given.command == "choose":
-        faults = choose(given.one.resolve(), given.other.resolve(), given.seed, given.a_room, _executed(given.executed))
-        given.faults.write_text(json.dumps([asdict(fault) for fault in faults], indent=1))
-        print("\n".join(f"{fault.room:11} {fault}" for fault in faults), f"\n{len(faults)} faults")
+        chosen = choose(given.one.resolve(), given.other.resolve(), given.seed, given.a_room, _executed(given.executed))
+        given.faults.write_text(json.dumps([asdict(fault) for fault in chosen], indent=1))
+        print("\n".join(f"{fault.room:11} {fault}" for fault in chosen), f"\n{len(chosen)} faults")
         return
 
     if given.command == "doors":
@@ -214,7 +214,7 @@ def main() -> None:
         print("\n".join(map(str, doors)))
         return
 
-    faults = [Fault(**row) if "room" in row else DoorFault(**row) for row in json.loads(given.faults.read_text())]
+    faults: list[AnyFault] = [Fault(**row) if "room" in row else DoorFault(**row) for row in json.loads(given.faults.read_text())]
     if given.command == "table":
         table(faults, *(json.loads(path.read_text()) for path in (given.out, given.other_out)))
         return
