@@ -142,11 +142,11 @@ def _edits(node: ast.AST, path: str) -> Iterator[tuple[str, ast.expr | ast.stmt 
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if _is_text(key, _VARIABLE):
-                yield "environment", key, repr(f"NOT_{key.value}")
+                yield "environment", key, repr("NOT_" + key.value)
             elif _is_text(key, _KEY) and not isinstance(value, ast.Constant):
-                yield "format", key, repr(f"{key.value}_")
+                yield "format", key, repr(key.value + "_")
     if isinstance(node, ast.Subscript) and _is_text(node.slice, _KEY) and isinstance(node.ctx, ast.Load):
-        yield "format", node.slice, repr(f"{node.slice.value}_")
+        yield "format", node.slice, repr(node.slice.value + "_")
     if isinstance(node, ast.Call):
         for given in node.keywords:
             if given.arg and _VARIABLE.fullmatch(given.arg):
