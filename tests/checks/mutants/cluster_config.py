@@ -49,7 +49,6 @@ def built_from_names(hosts, ps, rank):
     return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "{names[rank]}", "index": {index}}}}}'
 
 
-answers.twin("an_index_in_text", {'"task": task': '"task": task | {"index": str(task["index"])}'})
 answers.twin("with_a_key_more", {'"task": task': '"task": task, "environment": "cloud"'})
 
 
@@ -85,6 +84,10 @@ answers.mistake("a_list_in_a_list",
     "expected 'chief' to be ['node", "to be", "got [['node")
 answers.mistake("an_index_without_end", {'"task": task': '"task": task | {"index": float("inf")}'},
     "'task': expected the index as a whole number, got inf")
+answers.mistake("a_larger_index_that_rounds_down", {'"task": task': '"task": task | {"index": task["index"] + 0.9}'},
+    "'task': expected the index as a whole number, got 0.9")
+answers.mistake("an_index_in_text", {'"task": task': '"task": task | {"index": str(task["index"])}'},
+    "'task': expected the index as a whole number, got '0'")
 answers.mistake("forgets_the_task", {', "task": task': ""}, "expected the keys 'cluster' and 'task', got 'cluster'")
 answers.mistake("the_chief_without_a_list", {"hosts[:1]": "hosts[0]"}, "'chief'", "Even a single address must be in a list")
 answers.mistake("one_server_whatever_is_asked", {"hosts[servers:]": "hosts[servers : servers + 1]"},

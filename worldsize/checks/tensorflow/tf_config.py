@@ -128,10 +128,9 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
     if said["type"] != kind:
         return f"'task': {hosts[rank]} is a {kind}, got the type {said['type']!r}"
 
-    try:
-        got = int(said["index"])
-    except (TypeError, ValueError, OverflowError):
-        return f"'task': expected the index as a whole number, got {said['index']!r}"
+    got = said["index"]
+    if type(got) is not int:  # a bool is an int too
+        return f"'task': expected the index as a whole number, got {got!r}"
 
     if got != index:
         complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
