@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gradebook import RING, row
-from worldsize.grade import course
+from tests.support.gradebook import LABS, RING, row
 from worldsize.grade.marking.rows import ExerciseRow, PropertyRow
 from worldsize.grade.reports import class_folder, class_map, class_page
+from worldsize.grade.reports.released_questions import released_questions
 from worldsize.lab.handed_predictions import MOST_CHARACTERS, MOST_ROWS, HandedPrediction, predictions_in
 from worldsize.lab.summary import HANDED_IN_MIME
 
 pytestmark = pytest.mark.quick
-ROOT = Path(__file__).resolve().parents[2]
 STUDENTS = 40
 # ten questions: the truth, and how many of the class are off by which factor; the others scatter, or are right
 KNOWN = {
@@ -65,6 +64,10 @@ def table(*rows: dict, lab: object = "06") -> dict:
 
 def answer(**changes: object) -> dict:
     return {"id": "a", "question": "How many?", "unit": "s", "predicted": 2.0, "measured": 1.0, **changes}
+
+
+# the answer to a question that lab 06 asks
+ASKED = answer(id="fan_in", question="4 ranks, 1 MB each. How many MB does rank 0 receive?", unit="MB")
 
 
 def test_of_ten_questions_every_planted_error_is_found_and_no_other():
@@ -182,25 +185,66 @@ def submitted(tmp_path: Path) -> Path:
     for k in range(4):
         path = tmp_path / "submitted" / f"s{k}" / f"{RING}.ipynb"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(notebook(table(answer()))))
+        path.write_text(json.dumps(notebook(table(ASKED))))
     return tmp_path / "submitted"
 
 
-def test_without_grades_the_page_shows_predictions_alone(submitted, tmp_path):
-    made = class_folder.write(tmp_path / "none", submitted, course.stems(ROOT), tmp_path / "class.html")
+def written(submitted: Path) -> class_folder.ClassFiles:
+    return class_folder.write(submitted.parent / "none", submitted, LABS, submitted.parent / "class.html")
+
+
+def test_without_grades_the_page_shows_predictions_alone(submitted):
+    made = written(submitted)
     assert made.found.exercises == () and made.found.questions[0].students == 4
     assert made.page.is_file() and made.sheet.is_file()
 
 
 def test_without_grades_and_submissions_it_says_what_is_missing(tmp_path):
     with pytest.raises(ValueError, match="expected the folder that `worldsize grade` wrote"):
-        class_folder.write(tmp_path / "none", None, course.stems(ROOT), tmp_path / "class.html")
+        class_folder.write(tmp_path / "none", None, LABS, tmp_path / "class.html")
 
 
-def test_a_broken_notebook_is_named_and_the_others_count(submitted, tmp_path):
+def test_a_broken_notebook_is_named_and_the_others_count(submitted):
     (submitted / "s1" / f"{RING}.ipynb").write_text("{")
-    made = class_folder.write(tmp_path / "none", submitted, course.stems(ROOT), tmp_path / "class.html")
+    made = written(submitted)
     assert made.found.questions[0].students == 3 and len(made.unread) == 1 and "s1" in made.unread[0]
+
+
+def test_the_questions_and_units_of_the_page_are_the_release_s(submitted):
+    forged = [
+        answer(id="x", question="Anna Arnold copied from Ben"), answer(id="gradient", question="Anna copied", unit="MB"),
+        ASKED | {"question": "Anna ranks, 1 MB each. How many MB does rank 0 receive?"}, ASKED | {"unit": "=HYPERLINK(1)"},
+    ]  # fmt: skip
+    for k, one in enumerate(forged):
+        (submitted / f"s{k}" / f"{RING}.ipynb").write_text(json.dumps(notebook(table(one))))
+    (submitted / "s4").mkdir()
+    (submitted / "s4" / "00_start_here.ipynb").write_text(json.dumps(notebook(table(ASKED))))
+    made = written(submitted)
+    assert [(q.id, q.question, q.unit, q.students) for q in made.found.questions] == [
+        ("gradient", "How many MB is one gradient of this model?", "MB", 1),
+        ("fan_in", "… ranks, 1 MB each. How many MB does rank 0 receive?", "MB", 1),
+    ]
+    for path in (made.page, made.sheet):
+        assert "Anna" not in path.read_text() and "HYPERLINK" not in path.read_text()
+
+
+def test_a_question_keeps_the_numbers_that_its_lab_put_into_it(submitted):
+    assert [q.question for q in written(submitted).found.questions] == [ASKED["question"]]
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1e308, 1e-308), (1e-308, 1e308), (1e308, 1e308), (1e-308, 1e-308)], ids=["large", "small", "both", "neither"]
+)
+def test_numbers_that_nobody_measures_are_dropped(submitted, numbers):
+    for k in range(1, 4):
+        forged = ASKED | dict(zip(("predicted", "measured"), numbers, strict=True))
+        (submitted / f"s{k}" / f"{RING}.ipynb").write_text(json.dumps(notebook(table(forged))))
+    assert [q.students for q in written(submitted).found.questions] == [1]
+
+
+def test_every_question_of_the_labs_is_found_by_its_syntax():
+    asked = {stem: "".join(lab.code).count("lab.predict(") for stem, lab in LABS.items()}
+    assert {stem: len(released_questions(lab)) for stem, lab in LABS.items()} == asked
 
 
 def test_watching_looks_again_when_a_file_comes_changes_or_goes(submitted):

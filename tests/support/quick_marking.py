@@ -41,7 +41,10 @@ class _Supervisor:
         state = self._marking.states.get(task.student, "graded")
         points = self._marking.points if state == "graded" else 0.0
         row = task.row(state, "" if state == "graded" else "made up", self._order.seed, self._order.mode == UNSAFE)
-        digest = submission.read_notebook(Path(task.path)).digest
+        try:
+            digest = submission.read_notebook(Path(task.path)).digest
+        except submission.Ungradable as error:
+            return task.row("ungradable", str(error), self._order.seed, self._order.mode == UNSAFE)
         return replace(row, points=points, possible=4.0, digest=digest, handed_in=task.note)
 
     def close(self) -> None:

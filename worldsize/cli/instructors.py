@@ -322,11 +322,11 @@ def misunderstood(
         need_folder_of(out)
         if submissions:
             need_submissions(submissions)
-        stems = release.stems(course_folder(course))
+        labs = release.load(course_folder(course))
         again_s = round(class_folder.LOOK_S) if watch else None
         folders = [grades, *filter(None, [submissions])]
         for _ in class_folder.changes(folders) if watch else (None,):  # without --watch: once
-            made = class_folder.write(grades, submissions, stems, out, again_s)
+            made = class_folder.write(grades, submissions, labs, out, again_s)
             typer.echo("\n".join([*lines(made.found), f"wrote {made.page} and {made.sheet}"]))
             for words in made.unread:
                 typer.echo(f"no predictions read: {words!r}", err=True)

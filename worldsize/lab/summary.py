@@ -107,6 +107,8 @@ def compare(predicted: float, measured: float, unit: str = "") -> str:
         return f"{gap} {side}"
 
     ratio = max(abs(predicted), abs(measured)) / min(abs(predicted), abs(measured))
+    if math.isinf(ratio):
+        return f"{gap} {side}"
     if ratio <= CLOSE_RATIO:
         return f"within {round((CLOSE_RATIO - 1) * 100)} %"
     if predicted < 0:

@@ -70,13 +70,13 @@ class NotebookFile:
         return list(self.found)
 
 
-def read(path: Path) -> bytes:
+def read(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """Read a small file's bytes: a plain file only, and not too large.
 
     Raises Ungradable for links, devices, and files that are too large or cannot be read.
     """
-    with _opened(path, MAX_BYTES) as file:
-        return file.read(MAX_BYTES + 1)
+    with _opened(path, most_bytes) as file:
+        return file.read(most_bytes + 1)
 
 
 def read_notebook(path: Path) -> NotebookFile:

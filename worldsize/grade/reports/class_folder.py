@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking import submissions_folder
+from worldsize.grade.course import CourseLab
+from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.grading_record import read_graded
+from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports import class_page
 from worldsize.grade.reports.class_map import ClassMap, as_csv, class_map
+from worldsize.grade.reports.released_questions import answers_of, released_questions
 from worldsize.lab.handed_predictions import HandedPrediction, predictions_in
 
 MOST_BYTES = 64_000_000  # larger notebooks are not searched for predictions
@@ -33,8 +36,10 @@ class ClassFiles:
     unread: tuple[str, ...]
 
 
-def write(grades: Path, submissions: Path | None, labs: Iterable[str], out: Path, again_s: int | None = None) -> ClassFiles:
-    """Write the page `out` and a CSV beside it, and return both with their map.
+def write(
+    grades: Path, submissions: Path | None, labs: Mapping[str, CourseLab], out: Path, again_s: int | None = None
+) -> ClassFiles:  # fmt: skip
+    """Write the page `out` and a CSV beside it, and return both with their map. `labs` are the release's.
 
     Without `submissions` there are no predictions. Raises ValueError if `grades` has no rows and `submissions` is None.
     """
@@ -58,7 +63,7 @@ def changes(folders: Iterable[Path], wait: Callable[[float], None] = time.sleep)
         now = []
         for path in (path for folder in watched for path in sorted(folder.rglob("*"))):
             try:
-                about = path.stat()
+                about = path.lstat()
             except OSError:
                 continue  # removed in the meantime
             if stat.S_ISREG(about.st_mode):
@@ -70,25 +75,35 @@ def changes(folders: Iterable[Path], wait: Callable[[float], None] = time.sleep)
         wait(LOOK_S)
 
 
-def _carried(submissions: Path | None, labs: Iterable[str]) -> tuple[list[list[HandedPrediction]], list[str]]:
-    """Return the predictions of each notebook that carries some, and messages on notebooks that were not read."""
+def _carried(
+    submissions: Path | None, labs: Mapping[str, CourseLab]
+) -> tuple[list[list[HandedPrediction]], list[str]]:  # fmt: skip
+    """Return the predictions of each notebook that carries some, and messages on notebooks that were not read.
+
+    Only plain files are opened, and only answers to the release's questions count.
+    """
     carried: list[list[HandedPrediction]] = []
     unread: list[str] = []
     if submissions is None:
         return carried, unread
 
+    asked = {stem: released_questions(lab) for stem, lab in labs.items()}
     for one in submissions_folder.find(submissions, labs):
         if one.refused:
             continue
         name = str(one.path.relative_to(submissions))
         try:
-            if one.path.stat().st_size > MOST_BYTES:
-                unread.append(f"{name} has over {MOST_BYTES // 1_000_000} MB")
-                continue
-            predictions = predictions_in(json.loads(one.path.read_bytes()))
+            handed = predictions_in(json.loads(submission.read(one.path, MOST_BYTES)))
+        except Ungradable as error:
+            unread.append(f"{name}: {error}")
+            continue
         except (OSError, ValueError, RecursionError) as error:
             unread.append(f"{name} cannot be read ({type(error).__name__})")
             continue
-        if predictions:
-            carried.append(predictions)
+
+        found = []
+        for stem in [one.lab] if one.lab else labs:  # a file without a lab in its name may be of any
+            found += answers_of(stem, asked[stem], handed)
+        if found:
+            carried.append(found)
     return carried, unread
