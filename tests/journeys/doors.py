@@ -26,7 +26,7 @@ _WORDS = 50  # characters of a block's first line in its name
 
 # lines of documents that a journey does not type, with the reason
 NOT_TYPED = {
-    "make setup": "installs for minutes: `.ci/run` types it first, and the soak types it in a fresh checkout",
+    "make setup": "installs for minutes: a student's journey types it in the unpacked zip",
     "worldsize grade submitted/ --out grades/ --slurm nodes=40,cpus_per_task=8,partition=cpu,timeout_min=60":
         "40 nodes: `tests/hosts/test_grading_on_slurm.py` grades on a Slurm of two",
     "sudo apt-get install -y bubblewrap libseccomp2": "installs Debian packages: the machine of the tests has them",
@@ -115,7 +115,7 @@ def typed_doors(command: str) -> list[str]:
     # options and variables may stand before a target
     words += [f"make {name}" for name in re.findall(r"\bmake (?:-\w \S+ |\w+=\S+ )*([a-z]+)", command)]
     found = [door for door in words if door in known]
-    labs = re.findall(r"\bworldsize run (?:\S*/)?(\d\d)(?=[\s_]|$)|\bmake lab (?=.*HEADLESS=1).*LAB=(\d\d)", command)
+    labs = re.findall(r"\bworldsize run (?:\S*/)?(\d\d)(?=[\s_]|$)|\bmake (?=.*\blab\b)(?=.*HEADLESS=1).*LAB=(\d\d)", command)
     return [*found, *(run_of(number) for pair in labs for number in pair if number in LABS)]
 
 

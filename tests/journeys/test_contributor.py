@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.journeys.doors import ROOT, Entered, block
+from tests.journeys.doors import Entered, block
 from tests.journeys.person import Person, environment, repository_copy
 from tests.support.sample_source import course
 
 EXPORT = block("CONTRIBUTING.md", "def plain(")
-DOORS = [EXPORT.door, "make build", "make clean", "make setup", "worldsize build", "worldsize covers"]
-HERE = "-o .venv/.dev -o .venv/.lab"  # with the packages that are installed
+DOORS = [EXPORT.door, "make build", "make clean", "worldsize build", "worldsize covers"]
+HERE = "-o .venv/.dev"  # with the packages that are installed
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -71,11 +71,9 @@ def test_a_cover_is_drawn_from_a_run_and_its_words_are_written_into_the_source(c
     assert "![an old picture]" not in source.read_text() and "](../labs/covers/06.png)" in source.read_text()
 
 
-def test_setting_up_again_has_nothing_to_do_and_cleaning_leaves_no_generated_file(contributor: Person) -> None:
-    assert "Nothing to be done" in contributor.types(f"make {HERE} setup")
-    contributor.types("make clean")
+def test_cleaning_leaves_no_generated_file_and_no_environment(contributor: Person) -> None:
+    contributor.types("make clean")  # of .venv, a link, the link alone
     assert [name for name in (".venv", "build", "worldsize.egg-info") if (contributor.folder / name).exists()] == []
-    assert (ROOT / "worldsize" / "__init__.py").is_file()
 
 
 def test_every_declared_door_was_entered(entered: Entered) -> None:

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.doors import NOT_TYPED, blocks, every_door
+from tests.journeys.doors import NOT_TYPED, blocks, every_door, run_of, typed_doors
 
 pytestmark = pytest.mark.quick
 
 FOLDER = Path(__file__).parent
 JOURNEYS = sorted(path.stem for path in FOLDER.glob("test_*.py") if path.stem != Path(__file__).stem)
 
+DOCKER, DOCKER_HUB, SYSTEMD_HUB, COLAB, KAGGLE = blocks("docs/platforms.md")
 NOT_ENTERED = {
-    "make setup": "installs for minutes; the soak types it in a fresh checkout, `.ci/run` before each run of this suite",
+    DOCKER.door: "needs Docker, and downloads: docs/platforms.md says by what steps the image was tried",
+    DOCKER_HUB.door: "configures a hub's DockerSpawner, which needs Docker",
+    SYSTEMD_HUB.door: "configures a hub's SystemdSpawner, which needs systemd",
+    COLAB.door: "runs on Colab's machines: `tests/test_front_door.py` tries its script",
+    KAGGLE.door: "runs on Kaggle's machines: `tests/test_front_door.py` tries its script",
     "make test": "is the suite that enters the doors",
     "make quick": "runs a part of the same suite",
     "make soak": "hours; each part of it is typed each night",
@@ -53,3 +58,16 @@ def test_a_line_that_is_not_typed_stands_in_a_document() -> None:
 
 def test_no_two_doors_have_one_name() -> None:
     assert len(every_door()) == len(set(every_door()))
+
+
+@pytest.mark.parametrize(
+    ("command", "doors"),
+    [
+        ("pip install worldsize-*.whl && worldsize start my-course", ["worldsize start"]),
+        ("worldsize run labs/06_ring_all_reduce.ipynb", ["worldsize run", run_of("06")]),
+        ("make -o .venv/.lab VENV=.venv lab HEADLESS=1 LAB=06", ["make lab", run_of("06")]),
+        ("echo no such thing: worldsize sleep, make coffee", []),
+    ],
+)
+def test_a_typed_command_goes_through_its_doors(command: str, doors: list[str]) -> None:
+    assert typed_doors(command) == doors

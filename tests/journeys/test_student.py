@@ -30,7 +30,7 @@ from tests.support.kernels import seconds_until
 WHEEL = block("docs/faq.md", "pip install worldsize-*.whl")
 FIRST = block("README.md", "make lab")
 DOORS = [
-    WHEEL.door, FIRST.door, "make lab", run_of("00"),
+    WHEEL.door, FIRST.door, "make setup", "make lab", run_of("00"),
     "worldsize start", "worldsize doctor", "worldsize run", "worldsize progress", "worldsize answers", "worldsize release",
 ]  # fmt: skip
 LAB = "00_start_here.ipynb"
@@ -108,6 +108,10 @@ def test_the_package_is_the_wheel_s(student: Person, opened: str) -> None:
     assert Path(place).is_relative_to(student.folder.parent / "venv")
 
 
+def test_the_doctor_runs_two_real_ranks(student: Person, opened: str) -> None:
+    assert "the all-reduce is right" in " ".join(student.types("worldsize doctor").split())
+
+
 def test_started_again_there_is_nothing_to_do(student: Person, opened: str) -> None:
     assert student.types("worldsize start --no-open").strip() == f"to come back: worldsize start {student.folder}"
 
@@ -169,6 +173,7 @@ def lab(unzipped: Person) -> str:
     """The address at which JupyterLab opened, after the README's first command."""
     readme = (unzipped.folder / "README.md").read_text()
     assert FIRST.text in readme
+    unzipped.types("make setup", limit_s=LIMIT_S)
     with in_a_browser(unzipped, FIRST.commands[0]) as address:
         unzipped.entered.enter(FIRST.door)
         return address
