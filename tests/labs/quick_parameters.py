@@ -19,7 +19,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "05": {"workers": 4, "worlds": [1, 2, 4], "pool": 6, "work_s": 0.01, "trainings": 3},
     "06": {"worlds": [2, 4], "large_bytes": 400_000, "bare_bytes": 1_000_000, "simulated_worlds": [2, 4, 16, 64]},
     "07": {"steps": 12, "updates": 24, "work_s": 0.01},
-    "08": {"per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
+    "08": {"steps": 4, "mobile_replicas": 1, "per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
     "09": {"closures": 40, "updates": 60, "launches": 1},
     "10": {"images_count": 128, "batch": 32, "steps": 1, "epochs": 3},
     "11": {
