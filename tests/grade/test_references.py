@@ -7,8 +7,11 @@ import json
 import pytest
 
 from tests.grade.cheats import ROOT, cell
-from tests.support.graded_arena import mark_here
+from tests.support.graded_arena import SEED, mark_here
 from worldsize.grade import course
+from worldsize.grade.frame_stream import UNSEEN
+from worldsize.grade.host.arena import SandboxArena, Submitted
+from worldsize.grade.isolation.limits import Meter
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -49,3 +52,31 @@ def test_a_reference_is_never_shown(sandbox, tmp_path):
     (tmp_path / f"{RING}.ipynb").write_text(json.dumps(tells))
     made = mark_here(sandbox, tmp_path / f"{RING}.ipynb", RING, "eve")
     assert "isend" not in made.exercises[-1].mismatch and "handle" not in made.exercises[-1].mismatch
+
+
+def test_an_exercise_that_calls_one_that_is_not_written_is_checked_with_the_reference(sandbox, tmp_path):
+    (tmp_path / f"{RING}.ipynb").write_text(json.dumps(solved(RING, "reduce_scatter", "ring_all_reduce")))
+    made = mark_here(sandbox, tmp_path / f"{RING}.ipynb", RING)
+    found = {e.id: e for e in made.exercises}
+    assert (found["all_gather"].state, found["ring_all_reduce"].state) == ("not yet", "pass")
+    assert found["ring_all_reduce"].helped == ("all_gather",)
+    assert made.points == found["reduce_scatter"].possible + found["ring_all_reduce"].possible
+
+
+def test_a_wrong_answer_that_calls_one_that_is_not_written_is_not_called_unwritten(sandbox, tmp_path):
+    wrong = solved(RING, "reduce_scatter")
+    calls = "def ring_all_reduce(fabric, x):\n    all_gather(fabric, 0, x)\n"
+    cell(wrong, "ring_all_reduce")["source"] = f"# Exercise 6.5: x\n{calls}"
+    (tmp_path / f"{RING}.ipynb").write_text(json.dumps(wrong))
+    last = mark_here(sandbox, tmp_path / f"{RING}.ipynb", RING).exercises[-1]
+    assert (last.state, last.points) == ("fail", 0.0)
+    assert last.mismatch.startswith("It calls an exercise that is not written yet (Exercise 6.4")
+
+
+def test_the_lines_of_a_reference_are_not_in_its_process(sandbox):
+    lines_of = "import linecache\ndef lines_of(k):\n    return linecache.getlines(f'<Exercise 1.{k}>')\n"
+    tells = f"{lines_of}def told(x):\n    return lines_of(1) + lines_of(2)"
+    cells = [["Exercise 1.1", "def reference(x):\n    return x", UNSEEN], ["Exercise 1.2", tells]]
+    arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, SEED)
+    (lines,) = arena.call(Submitted("told"), 1).returned
+    assert "".join(lines) == tells

@@ -14,6 +14,8 @@ JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # th
 FabricOp = Literal["post", "wait", "take", "compute"]  # from a rank to the broker
 RankOp = Literal["done", "failed", "cell", "call"]  # from a rank to the run
 
+UNSEEN = "unseen"  # the mark of a cell whose lines no traceback shows
+
 MAX_JSON_BYTES = 4_000_000
 MAX_BLOB_BYTES = 32_000_000
 

@@ -165,18 +165,19 @@ def warm(framework: str) -> None:
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
     """Run a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
 
-    `errors[title]` is a failed cell's error.
+    `errors[title]` is a failed cell's error. A third entry, UNSEEN, keeps a reference's lines from `linecache`.
     """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     errors: dict[str, str] = {}
 
-    for number, (title, source) in enumerate(cells):
+    for number, (title, source, *unseen) in enumerate(cells):
         if channel is not None:
             channel.tell({"op": "cell", "number": number})
 
         file = f"<{title}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        lines = [] if unseen else source.splitlines(True)
+        linecache.cache[file] = (len(source), None, lines, file)
         try:
             python_cell.run(_compile(source, file), vars(module))
         except BaseException as error:  # even a cell that exits costs only its own names

@@ -26,7 +26,7 @@ from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 
-Cells = list[list[str]]  # [[title, source], …]
+Cells = list[list[str]]  # [[title, source], …], and [title, source, UNSEEN] for a reference
 
 
 class Submitted:
@@ -80,9 +80,9 @@ class SandboxArena:
         self._runs = 0
         self._secret = hashlib.blake2b(repr(self.draws.getstate()).encode()).hexdigest()  # derives from the draws' seed
 
-        for title, source in cells:  # tracebacks show the cells' lines
+        for title, source, *unseen in cells:  # tracebacks show the cells' lines, but none of a reference
             file = f"<{title}>"
-            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            linecache.cache[file] = (len(source), None, [] if unseen else source.splitlines(True), file)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         theirs = FromAfar()

@@ -5,6 +5,8 @@ Cells belong together if their joined text parses and defines the exercise's fun
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +18,7 @@ from worldsize.lab.statements import parsed
 from worldsize.titles import title_of
 
 _MOST_NEIGHBOURS = 3
+_BREAKPOINT = re.compile(r"^[^#\n]*\b(?:breakpoint|set_trace)[ \t]*\(", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,24 @@ def title_text(source: str) -> str:
         source = python_cell(source).text
     title = title_of(source)
     return str(title) if title else ""
+
+
+def raises_not_yet(source: str) -> bool:
+    """Return whether a cell itself raises NotYet, as a stub does; False if Python cannot parse it."""
+    if len(source) > MAX_CELL_CHARACTERS:
+        return False
+    tree = parsed(source)
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Raise(exc=ast.Name(id="NotYet") | ast.Call(func=ast.Name(id="NotYet"))):
+                return True
+    return False
+
+
+def breakpoint_line(source: str) -> int:
+    """Return the number of the first line with `breakpoint()` or `pdb.set_trace()`, 0 if there is none."""
+    found = _BREAKPOINT.search(source)
+    return source.count("\n", 0, found.start()) + 1 if found else 0
 
 
 def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int]) -> list[int]:

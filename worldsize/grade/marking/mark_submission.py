@@ -19,29 +19,24 @@ from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
 from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
+from worldsize.grade.frame_stream import UNSEEN
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.exercise_cell import breakpoint_line, raises_not_yet
 from worldsize.grade.marking.helper_cells import HelperCells
 from worldsize.grade.marking.misplaced_answers import no_python
-from worldsize.grade.marking.rows import (
-    ExerciseRow,
-    ExerciseState,
-    GradeRow,
-    GradeState,
-    PropertyRow,
-    SimulatedRow,
-    messages_of,
-)
+from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, SimulatedRow
 from worldsize.grade.marking.seeds import derived
-from worldsize.grade.marking.simulated_check import Checked, confirmed
+from worldsize.grade.marking.simulated_check import Checked, confirmed, exercise_row, helped_row
 from worldsize.grade.marking.submission import Submission, Ungradable
 from worldsize.lab.python_cell import python_cell
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
+_QUIT = "BdbQuit"  # raised by a debugger that has no input
 _OF_THE_MACHINE = ("MemoryError", "OSError", "TimeoutError", "ConnectionError")  # errors of this moment, not of a cell
 
 
@@ -240,7 +235,7 @@ class SubmissionMarking:
                 own = self._own[exercise.id].text
 
             if exercise in helped:
-                found += [[f"{exercise.title} as handed in", own], [exercise.title, exercise.reference or ""]]
+                found += [[f"{exercise.title} as handed in", own], [exercise.title, exercise.reference or "", UNSEEN]]
             else:
                 found.append([exercise.title, own])
         return found
@@ -252,7 +247,7 @@ class SubmissionMarking:
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _judged(self, exercise: Exercise) -> ExerciseRow:
-        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.taken[exercise.id].left)
+        row = replace(exercise_row(exercise, self._check(exercise, ())), left=self._helpers.taken[exercise.id].left)
         if exercise.id in self._own:
             shown = self._own[exercise.id].taken_out[:_MOST_TAKEN_OUT]
             row = replace(row, taken_out=tuple(text_of(one, _MOST_SHOWN) for one in shown))
@@ -262,20 +257,36 @@ class SubmissionMarking:
         if exercise.id in self._fatal:
             state, message = self._fatal[exercise.id]
             return replace(row, state=state, mismatch=message)
-
-        if row.state in ("pass", "not yet"):
+        if row.state == "pass" or (row.state == "not yet" and raises_not_yet(self._source(exercise))):
             return row
 
+        row = replace(row, mismatch=self._with_breakpoint(exercise, row.mismatch))
         if said := self._helpers.errors(exercise):
             row = replace(row, mismatch=f"{row.mismatch}\n{said}")
         helped = self._needed(exercise)
         if not helped:
             return row
+        if row.state == "not yet":  # this exercise is written, but not one that it calls
+            row = replace(row, state="fail", mismatch=f"It calls an exercise that is not written yet ({row.mismatch})")
 
         better = self._check(exercise, helped)
         if better.verdict.points <= row.points:
             return row
-        return _helped_row(exercise, helped, row, better)
+        return helped_row(exercise, helped, row, better)
+
+    def _with_breakpoint(self, exercise: Exercise, mismatch: str) -> str:
+        """Return the mismatch, in which a breakpoint that ended the run is named in place of the debugger's error."""
+        if _QUIT not in mismatch:
+            return mismatch
+
+        places = [("line {}", self._source(exercise))]
+        for cell in self._helpers.taken[exercise.id].cells:
+            places.append((f"code cell {cell.number}", cell.source))
+        for place, source in places:
+            if line := breakpoint_line(source):
+                first = mismatch.partition("\n")[0]
+                return first.replace(_QUIT, f"a breakpoint was left in {place.format(line)}: remove it")
+        return mismatch
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """Return the earlier failed exercises that this one names, directly or through another of them."""
@@ -287,7 +298,7 @@ class SubmissionMarking:
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
                 found.append(earlier)
-                source += self._source(earlier)
+                source += f"\n{self._source(earlier)}\n{earlier.reference}"  # the reference may call others too
         return tuple(found)
 
     def _source(self, exercise: Exercise) -> str:
@@ -352,45 +363,3 @@ def _verdict(exercise: Exercise, arena: CountingArena | SandboxArena) -> Verdict
     except Exception as error:
         message = f"the check could not read the results ({type(error).__name__}: {text_of(str(error), 200)})"
         return Verdict(exercise.id, "fail", (), message)
-
-
-def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
-    verdict = checked.verdict
-    ranks, messages = messages_of(verdict.trace)
-
-    return ExerciseRow(
-        id=exercise.id,
-        title=exercise.title,
-        state=checked.state,
-        points=float(min(verdict.points, exercise.points)),
-        possible=exercise.points,
-        properties=tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties),
-        mismatch=text_of(verdict.mismatch or ""),
-        ranks=ranks,
-        messages=messages,
-        run=checked.run if ranks else 0,
-        simulated=checked.simulated,
-        changed=checked.changed,
-    )
-
-
-def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Checked) -> ExerciseRow:
-    """Return the row of an exercise that earned more with references than on its `own`.
-
-    Points and properties are the better ones; messages stay the student's, since the better run has the release's
-    answers.
-    """
-    names = ", ".join(f"`{e.id}`" for e in helped)
-    points = better.verdict.points
-    row = _row(exercise, replace(better, state="pass" if better.verdict.state == "pass" else "fail", run=0))
-
-    return replace(
-        row,
-        mismatch=f"With the course's own {names} in place of yours: {points:g} points. With yours: {own.mismatch}",
-        helped=tuple(e.id for e in helped),
-        left=own.left,
-        taken_out=own.taken_out,
-        ranks=own.ranks,
-        messages=own.messages,
-        run=own.run,
-    )

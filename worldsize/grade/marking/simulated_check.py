@@ -1,4 +1,4 @@
-"""Combine two verdicts on an exercise: real ranks earn points, and the check in simulated time confirms them.
+"""Combine two verdicts on an exercise into its row: real ranks earn points, the check in simulated time confirms them.
 
 The check in simulated time has other draws, so it may show a mistake that the first draws missed. It earns nothing,
 because in one process a rank can read another's data and forge messages. A person should look where the verdicts
@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.engines.json_and_bytes import text_of
-from worldsize.grade.marking.rows import ExerciseState, SimulatedRow
+from worldsize.grade.course import Exercise
+from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, PropertyRow, SimulatedRow, messages_of
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,48 @@ def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
     """Return the state and the properties that held; how far a check gets beyond them may be chance."""
     return verdict.state, tuple(p for p in verdict.properties if p.passed)
 
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def exercise_row(exercise: Exercise, checked: Checked) -> ExerciseRow:
+    """Return the row of an exercise that was checked."""
+    verdict = checked.verdict
+    ranks, messages = messages_of(verdict.trace)
+
+    return ExerciseRow(
+        id=exercise.id,
+        title=exercise.title,
+        state=checked.state,
+        points=float(min(verdict.points, exercise.points)),
+        possible=exercise.points,
+        properties=tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties),
+        mismatch=text_of(verdict.mismatch or ""),
+        ranks=ranks,
+        messages=messages,
+        run=checked.run if ranks else 0,
+        simulated=checked.simulated,
+        changed=checked.changed,
+    )
+
+
+def helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Checked) -> ExerciseRow:
+    """Return the row of an exercise that earned more with references than on its `own`.
+
+    Points and properties are the better ones; messages stay the student's, since the better run has the release's
+    answers.
+    """
+    names = ", ".join(f"`{e.id}`" for e in helped)
+    points = better.verdict.points
+    row = exercise_row(exercise, replace(better, state="pass" if better.verdict.state == "pass" else "fail", run=0))
+
+    return replace(
+        row,
+        mismatch=f"With the course's own {names} in place of yours: {points:g} points. With yours: {own.mismatch}",
+        helped=tuple(e.id for e in helped),
+        left=own.left,
+        taken_out=own.taken_out,
+        ranks=own.ranks,
+        messages=own.messages,
+        run=own.run,
+    )
