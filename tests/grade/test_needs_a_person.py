@@ -6,6 +6,7 @@ import csv
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from worldsize import cli
 from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, write_record
 from worldsize.grade.marking.rows import GradeRow, file_name, write
+from worldsize.grade.marking.tamper import Tamper, TamperKind, in_short, sentence
 from worldsize.grade.reports import needs_a_person
 
 NAMES = {
@@ -104,6 +106,22 @@ def test_what_has_no_row_yet_or_has_changed_since_is_named(tmp_path):
 def test_rows_of_two_releases_are_named():
     found = needs_a_person.needs(GradedFolder((row("anna_1", release="a"), row("ben_2", release="b"))))
     assert [need.kind for need in found] == ["two releases"] and "1 of release a and 1 of release b" in found[0].why
+
+
+def test_like_changes_of_a_notebook_are_counted_and_one_alone_is_told():
+    checks = [Tamper("check missing", f"Exercise 6.{k}", f"e{k}") for k in range(1, 6)]
+    setups = [Tamper("set-up missing", str(k), first_line="import time") for k in (1, 2)]
+    told = []
+    for tamper in ([*checks, *setups, Tamper("more", count=3)], setups[:1]):
+        (need,) = needs_a_person.needs(GradedFolder((row("anna_1", state="tampered", tamper=tuple(tamper)),)))
+        told.append(need.why)
+    assert told == ["5 checks missing, 3 other changes, 2 set-up cells missing", sentence(setups[0])]
+
+
+@pytest.mark.parametrize("kind", get_args(TamperKind))
+def test_each_kind_of_change_can_be_counted(kind):
+    words = in_short([Tamper(kind, count=1), Tamper(kind, count=1)])
+    assert words.startswith("2 ") and len(words) < 40
 
 
 def test_copies_in_several_folders_are_for_a_person():

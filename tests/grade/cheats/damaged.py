@@ -106,7 +106,7 @@ def half_characters(notebook):
     cell(notebook, "pass_right")["source"] = TITLE + "# \ud800\n" + RIGHT
 
 
-@edited(ALL)
+@edited(ALL, tampered=False)
 def an_old_format(notebook):
     cells = [{"cell_type": c["cell_type"], "input": "".join(c["source"]), "metadata": {}} for c in notebook["cells"]]
     return {"nbformat": 3, "worksheets": [{"cells": cells}], "metadata": {}}

@@ -33,7 +33,7 @@ class NotebookCell:
     graded: bool = False
 
 
-FoundBy = Literal["name", "what it says", "nothing"]
+FoundBy = Literal["name", "title", "what it says", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collecti
 
     by: FoundBy = "name"
     if not named:
+        by, named = "title", titled
+    if not named:
         by = "what it says"
-        named = titled or [k for k, cell in enumerate(code) if defines(cell.source, function)]
+        named = [k for k, cell in enumerate(code) if defines(cell.source, function)]
     if not named:
         return FoundCell((), None, "nothing")
 

@@ -33,6 +33,7 @@ from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, G
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.simulated_check import Checked, confirmed, exercise_row, helped_row
 from worldsize.grade.marking.submission import Submission, Ungradable
+from worldsize.grade.marking.submissions_folder import joined
 from worldsize.lab.python_cell import python_cell
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
@@ -125,11 +126,14 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
         file = submission.read_notebook(Path(task.path))
         row = replace(row, digest=file.digest)  # of the bytes marked here: the file may have changed
         cells = file.cells
+        if not any(cell.source.strip() for cell in cells):
+            raise Ungradable("the notebook is empty")
         lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
         if lab is None:
             known = ", ".join(sorted(labs))
             meant = f"one of the labs {known}" if len(labs) > 1 else known
             raise Ungradable(f"expected the notebook of {meant}, got one without any of its exercise cells")
+        submission.expect_notebook_of(lab, cells)
     except Ungradable as error:
         return replace(row, reason=str(error), seconds=time.monotonic() - began_s)
 
@@ -151,6 +155,7 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
         possible=lab.possible,
         exercises=exercises,
         tamper=handed_in.tamper,
+        handed_in=joined(row.handed_in, handed_in.note),
         seconds=time.monotonic() - began_s,
     )
 

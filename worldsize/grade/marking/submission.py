@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import stat
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +27,14 @@ from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines
 from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound, printable
+from worldsize.lab.released import EXERCISES
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000  # of a file that is read at once
 MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held in memory
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
+UNNAMED = "saved without nbgrader's metadata, as Colab does: cells were found by their titles"
 _MOST_FOUND, _MOST_NAME = 20, 200
 
 
@@ -44,7 +47,7 @@ class Submission:
     """A notebook's exercise cells by exercise, None for a missing cell, and the tamper report.
 
     By exercise, too: `taken` is what it takes along of the student's own cells, `places` the number of its cell among
-    the code cells, and `elsewhere` the answers in places that cannot be graded.
+    the code cells, and `elsewhere` the answers in places that cannot be graded. `note` is on the whole notebook.
     """
 
     sources: dict[str, str | None]
@@ -52,6 +55,7 @@ class Submission:
     taken: Mapping[str, TakenAlong] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
     elsewhere: Mapping[str, tuple[AnswerElsewhere, ...]] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,23 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
     return best
 
 
+def expect_notebook_of(lab: CourseLab, found: list[NotebookCell]) -> None:
+    """Raise Ungradable for a notebook of another lab, which names that lab's exercises and none of this one's."""
+    own = {exercise.id for exercise in lab.exercises}
+    of_labs: Counter[str] = Counter()
+    for cell in found:
+        title = title_of(cell.source) if cell.kind == "code" else None
+        if own & {cell.id, cell.grade_id} or (title and title_text(cell.source) in {e.title for e in lab.exercises}):
+            return
+        for number, exercises in EXERCISES.items():
+            titled = title is not None and title.kind == "Exercise" and title.lab == int(number)
+            of_labs[number] += titled or not exercises.keys().isdisjoint({cell.id, cell.grade_id})
+
+    [(other, most)] = of_labs.most_common(1) or [("", 0)]
+    if most:
+        raise Ungradable(f"this is lab {other}'s notebook, handed in under the name of lab {lab.number}")
+
+
 # ---- repair ----------------------------------------------------------------------------------
 
 
@@ -203,6 +224,7 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     Each exercise's cell is found by its id, else by its title, else by its function.
     """
     tamper: list[Tamper] = []
+    unnamed = not any(cell.grade_id for cell in found)
     code = [cell for cell in found if cell.kind == "code"]
     known = set()
     for exercise in lab.exercises:
@@ -211,9 +233,9 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     places = {}
     for exercise in lab.exercises:
         places[exercise.id] = found_cell(exercise, code, known)
-        tamper += _changes_of_exercise(exercise, places[exercise.id], found)
+        tamper += _changes_of_exercise(exercise, places[exercise.id], found, unnamed)
     for exercise in lab.exercises:
-        tamper += _changes_of_check(exercise, found)
+        tamper += _changes_of_check(exercise, found, unnamed)
     tamper += setup_changes(lab.setups, [cell.source for cell in code])
 
     for cell in found:
@@ -247,10 +269,13 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
         taken=taken,
         places={name: cell.parts[0] + 1 for name, cell in places.items() if cell.parts},
         elsewhere=elsewhere,
+        note=UNNAMED if unnamed else "",
     )
 
 
-def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[NotebookCell]) -> Iterator[Tamper]:
+def _changes_of_exercise(
+    exercise: Exercise, cell: FoundCell, found: list[NotebookCell], unnamed: bool
+) -> Iterator[Tamper]:  # fmt: skip
     if not cell.parts:
         other = ""
         for one in found:
@@ -259,7 +284,7 @@ def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[Notebo
                 break
         yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
 
-    if cell.by == "what it says":
+    if cell.by == "what it says" or (cell.by == "title" and not unnamed):
         yield Tamper("exercise without its name", exercise.title, exercise.id)
     if len(cell.parts) > 1:
         yield Tamper("exercise split", exercise.title, exercise.id, count=len(cell.parts))
@@ -290,7 +315,10 @@ def taken_along(
     return {exercise.id: own.taken_along(exercise.functions[0]) for exercise in lab.exercises}
 
 
-def _changes_of_check(exercise: Exercise, found: list[NotebookCell]) -> Iterator[Tamper]:
+def _changes_of_check(exercise: Exercise, found: list[NotebookCell], unnamed: bool) -> Iterator[Tamper]:
+    if unnamed and any(lines_of(cell.source) == lines_of(exercise.check) for cell in found):
+        return
+
     checks = [cell for cell in found if cell.grade_id == f"check_{exercise.id}"]
     if not checks:
         yield Tamper("check missing", exercise.title, exercise.id)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from worldsize.units import count
 
 TamperKind = Literal[
     "set-up changed", "set-up missing", "set-up added",
@@ -14,6 +18,14 @@ TamperKind = Literal[
     "as told",  # a sentence, all that an older version kept
 ]  # fmt: skip
 SETUP_KINDS: tuple[TamperKind, ...] = ("set-up changed", "set-up missing", "set-up added")
+_IN_SHORT: dict[TamperKind, tuple[str, str]] = {  # the noun that is counted, and what was done to it
+    "set-up changed": ("set-up cell", "changed"), "set-up missing": ("set-up cell", "missing"),
+    "set-up added": ("set-up cell", "added"), "exercise missing": ("exercise", "missing"),
+    "exercise without its name": ("exercise", "without a name"), "exercise repeated": ("exercise", "repeated"),
+    "exercise split": ("exercise", "split"), "check missing": ("check", "missing"), "check repeated": ("check", "repeated"),
+    "check changed": ("check", "changed"), "check of other points": ("check", "of other points"),
+    "points claimed": ("cell", "that claims points"), "more": ("other change", ""), "as told": ("other change", ""),
+}  # fmt: skip
 _OWN_USED = "the grader used the release's own"
 _NOT_COUNTED = "does not count"
 MOST_LINES = 3  # shown of the added lines
@@ -90,3 +102,20 @@ def sentence(one: Tamper) -> str:
             return f"and {one.count} more changes"
         case "as told":
             return one.found
+
+
+def in_short(changes: Sequence[Tamper]) -> str:
+    """Return a phrase that counts changes by kind: "5 checks missing, 2 set-up cells missing"; one alone has its sentence."""
+    if len(changes) == 1:
+        return sentence(changes[0])
+
+    counts: Counter[TamperKind] = Counter()
+    for one in changes:
+        counts[one.kind] += one.count if one.kind == "more" else 1
+    return ", ".join(_counted(counts))
+
+
+def _counted(counts: Counter[TamperKind]) -> Iterator[str]:
+    for kind, number in counts.most_common():
+        noun, what = _IN_SHORT[kind]
+        yield f"{count(number, noun)} {what}".rstrip()

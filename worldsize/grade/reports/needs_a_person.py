@@ -13,7 +13,7 @@ from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import lms_number
-from worldsize.grade.marking.tamper import sentence
+from worldsize.grade.marking.tamper import in_short
 from worldsize.grade.reports import safe_csv
 from worldsize.grade.reports.table import one_line
 from worldsize.units import count
@@ -105,7 +105,7 @@ def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
             # the submission ended its grader, or an older grader reported its own loss so
             yield _of(row, "crashed", row.reason or row.state)
         elif row.tamper:
-            yield _of(row, "tampered", row.reason or "; ".join(map(sentence, row.tamper)))
+            yield _of(row, "tampered", row.reason or in_short(row.tamper))
 
 
 def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
