@@ -47,6 +47,12 @@ def test_help_names_every_command() -> None:
     assert len(names) >= 12 and all(name in said(worldsize("--help")) for name in names)
 
 
+def test_no_command_writes_a_plural_behind_a_number_that_may_be_one() -> None:
+    plural = re.compile(r"\{[^{}\"]+\} (?:Slurm )?(?:files|pages|labs|rows|folders|scores|notebooks|tasks|answers)\b")
+    sources = sorted(Path(common.__file__).parent.glob("*.py"))
+    assert [found for path in sources for found in plural.findall(path.read_text())] == []
+
+
 def test_help_groups_the_commands_by_who_uses_them() -> None:
     seen = {}
     for line in worldsize("--help").output.splitlines():

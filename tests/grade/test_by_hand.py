@@ -100,6 +100,7 @@ BAD = {
     "1,06,many,x": "line 2: expected points as a number of at least 0, got 'many'",
     "1,06,-1,x": "line 2: expected points as a number of at least 0, got '-1'",
     "1,06,nan,x": "line 2: expected points as a number of at least 0, got 'nan'",
+    "1,06,99,x": f"line 2: expected at most the 6 points of {RING}, got 99. Enter a bonus where you publish marks.",
     "1,06,5,": "line 2: expected a reason to tell the student, got none",
     "1,06,5,x\nanna_1,06,4,x": f"line 3: expected one line for anna_1 in {RING}, got a second one with other points: neither",
 }

@@ -135,6 +135,11 @@ def test_what_is_not_written_is_no_cause():
     assert (one.students, one.passed, one.unwritten, one.causes) == (2, 1, 1, ())
 
 
+def test_the_page_counts_one_submission_in_the_singular():
+    page = class_page.page(class_map.class_map(rows(exercise("2 ranks: wrong.", False)), []))
+    assert "1 graded submission of 1 student." in page
+
+
 def test_neither_page_nor_sheet_names_anybody():
     found = class_map.class_map(rows(exercise("2 ranks: wrong.", False)), a_class())
     assert "Jane" not in class_page.page(found) and "Jane" not in class_map.as_csv(found)

@@ -96,7 +96,8 @@ def unsure(*rows: GradeRow) -> list[str]:
 LOST = Tamper("exercise missing", "Exercise 6.1", "parameter_server")
 REASONS = [
     ({"unsafe": True, "tamper": (LOST,)}, "graded without a sandbox"),
-    ({"tamper": (LOST, LOST)}, f"{sentence(LOST)}; {sentence(LOST)}"),
+    ({"tamper": (LOST,)}, sentence(LOST)),
+    ({"tamper": (LOST, LOST)}, "2 exercises missing"),
     ({"tamper": (LOST,), "reason": "the time was up"}, "the time was up"),
 ]
 

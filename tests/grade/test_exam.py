@@ -168,6 +168,14 @@ def test_names_that_would_share_a_file_are_refused_before_anything_is_written(tm
     assert not (tmp_path / "out").exists()
 
 
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="expected names of at most 200 bytes, got one of 300: 'xxx"):
+        files.write(tmp_path / "exam", "text", ["Ann", "x" * 300, "Ben"], ("06",), 1, "s")
+    assert not (tmp_path / "exam").exists()
+    longest = "ä" * 100
+    assert len(files.write(tmp_path / "exam", "text", [longest], ("06",), 1, "s")) == 2
+
+
 def test_a_folder_that_is_there_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected a new folder, got an existing one"):
         files.write(tmp_path, "text", ["a"], (), 2, "s")

@@ -226,6 +226,19 @@ def test_pages_lie_as_the_submissions_lay(path, place):
 
 
 @pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        (f"doejane_12_34_{RING}.pdf", f"doejane_12_34_{RING}.html"),
+        ("anna/Report.PDF", "anna/Report.html"),
+        ("anna.smith", "anna.smith/feedback.html"),
+        ("J. Doe_4711_assignsubmission_file_", "J. Doe_4711_assignsubmission_file_/feedback.html"),
+    ],
+)
+def test_the_page_of_a_file_that_is_no_notebook_is_named_like_the_file(path, place):
+    assert places(row(path=path, state="ungradable")) == [place]
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "../../x/a.ipynb", "/etc/passwd", "a/../../b.ipynb", "..", ".hidden/a.ipynb", "a\\..\\b/x.ipynb", "CON/a.ipynb", "nul",
@@ -270,7 +283,7 @@ def test_a_folder_without_a_grading_is_refused(tmp_path):
 def test_the_command_says_how_many_pages_it_wrote(tmp_path):
     write(row(), tmp_path / "grades" / "rows")
     answer = CliRunner().invoke(cli.app, ["feedback", str(tmp_path / "grades"), "--to", str(tmp_path / "pages")])
-    assert answer.exit_code == 0 and "wrote 1 pages" in answer.output
+    assert answer.exit_code == 0 and f"wrote 1 page: {tmp_path}" in answer.output.replace("\n", "")
     assert (tmp_path / "pages" / "anna" / f"{RING}.html").is_file()
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 from tests.support.gradebook import RING, ROOT, START, row
 from tests.support.lms_import import canvas_changes, moodle_changes
 from worldsize import cli
+from worldsize.grade.marking import submissions_folder
 from worldsize.grade.marking.rows import GradeRow, write
-from worldsize.grade.reports import moodle_csv
+from worldsize.grade.reports import moodle_csv, needs_a_person
 
 ROSTERS = Path(__file__).parent / "rosters"
 LAB_06, LAB_00 = "88123", "88100"
@@ -136,6 +137,16 @@ def test_who_is_in_moodles_worksheet_or_in_the_grading_alone_is_named_and_whose_
     said = " ".join(export(moodle_class, "--lab", "06", "--moodle", ROSTERS / "moodle.csv").stderr.split())
     assert "Eve_4799, no such number in" in said and "明 李, in" in said
     assert "Çem Ünal: Moodle says that the grade cannot be changed, and skips it" in said
+
+
+def test_who_handed_in_moodles_online_text_is_listed_once(tmp_path):
+    (tmp_path / "submitted" / "明 李_4714_assignsubmission_onlinetext_").mkdir(parents=True)
+    (text,) = submissions_folder.find(tmp_path / "submitted", [RING])
+    nothing = GradeRow(text.student, "", text.path.name, "ungradable", reason=text.refused)
+    grades = graded(tmp_path, row("Ann Doe_4711"), nothing)
+    export(grades, "--lab", "06", "--moodle", ROSTERS / "moodle.csv")
+    listed = [line for line in lines(grades / needs_a_person.FILE) if "李" in " ".join(line)]
+    assert [line[2] for line in listed] == ["ungradable"]
 
 
 def test_a_comment_that_a_person_wrote_in_moodle_stays_above_ours_which_is_there_once(moodle_class, tmp_path):

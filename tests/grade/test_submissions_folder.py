@@ -228,6 +228,12 @@ def test_a_link_is_a_line_and_is_not_followed(tmp_path, name, to):
     assert students(found) == ["anna", "ben"] and "it is a link" in refused(found)[name]
 
 
+def test_a_hidden_folder_keeps_its_name(tmp_path):
+    (tmp_path / "..hidden").mkdir()
+    (tmp_path / "anna").mkdir()
+    assert [one.student for one in submissions_folder.find(tmp_path, LABS)] == ["..hidden", "anna"]
+
+
 def test_a_linked_folder_among_what_was_handed_in_is_named(tmp_path):
     found_in(tmp_path, *PLAIN)
     (tmp_path / "ben" / "more").symlink_to(tmp_path / "anna", target_is_directory=True)

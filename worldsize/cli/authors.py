@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from worldsize.cli.common import CourseFolder, app, course_folder, need_extra, need_folder_of, one_paragraph
+from worldsize.units import count
 
 GROUP = "Authors"
 
@@ -75,7 +76,7 @@ def site(
             out = out or root / "build" / "site"
             paths = build_site(root, out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    typer.echo(f"wrote {out / 'index.html'}: {len(paths)} pages, {size / 1e6:.0f} MB")
+    typer.echo(f"wrote {out / 'index.html'}: {count(len(paths), 'page')}, {size / 1e6:.0f} MB")
 
 
 @app.command(rich_help_panel=GROUP)
@@ -96,7 +97,7 @@ def slides(
             out = out or root / "build" / "slides"
             written = build_slides(root, out.resolve(), labs or (), lambda stem: status.update(f"slides: {stem} …"))
     pdfs = sum(path.suffix == ".pdf" for path in written)
-    typer.echo(f"wrote {out / 'index.html'}: slides of {len(written) - pdfs} labs, {pdfs} as PDF too")
+    typer.echo(f"wrote {out / 'index.html'}: slides of {count(len(written) - pdfs, 'lab')}, {pdfs} as PDF too")
 
 
 @app.command(rich_help_panel=GROUP)
@@ -114,4 +115,4 @@ def release(
 
     with one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
         names = write_bundle(root, out)
-    typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"wrote {out}: {count(len(names), 'file')}, {out.stat().st_size / 1e6:.1f} MB")

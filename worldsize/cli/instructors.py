@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_extra, need_folder_of, one_paragraph
+from worldsize.units import count
 
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
@@ -93,7 +94,8 @@ def grade(
         return
     for end in made.unfinished:
         typer.echo(f"shard {end.shard.number}/{end.shard.count} is not done ({end.host or 'no node'}): {end.why}", err=True)
-    typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} Slurm tasks; the same command continues where it stopped")
+    done = f"{count(len(made.folder.rows), 'row')}, {count(made.tasks, 'Slurm task')}"
+    typer.echo(f"{done}; the same command continues where it stopped")
     if made.unfinished:
         raise typer.Exit(1)
 
@@ -109,7 +111,7 @@ def merge(
     with one_paragraph():
         made = merging.merge(out, parts)
         _show(made, out)
-    typer.echo(f"{len(made.rows)} rows from {len(parts)} folders: {out}")
+    typer.echo(f"{count(len(made.rows), 'row')} from {count(len(parts), 'folder')}: {out}")
 
 
 def need_submissions(submissions: Path) -> None:
@@ -254,7 +256,7 @@ def books(
         found = needs_a_person.with_more(found, "by hand", [*absent, *done.not_given, *done.to_look_at])
         _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
     if submissions:
-        typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
+        typer.echo(f"wrote {count(written[0], 'notebook')} for formgrader: {folder}")
 
     if done.backup:
         backup = f"backup: {done.backup}"
@@ -262,7 +264,7 @@ def books(
         backup = "new"
     else:
         backup = "unchanged"
-    typer.echo(f"wrote {done.changed} scores, {done.kept} unchanged: {gradebook} ({backup})")
+    typer.echo(f"wrote {count(done.changed, 'score')}, {done.kept} unchanged: {gradebook} ({backup})")
 
 
 @app.command(rich_help_panel=GROUP)
@@ -302,7 +304,7 @@ def feedback(
     with one_paragraph():
         found = needs_a_person.with_more(needs_a_person.needs(graded, given), "by hand", differing)
         _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
-    typer.echo(f"wrote {len(places)} pages: {to}")
+    typer.echo(f"wrote {count(len(places), 'page')}: {to}")
 
 
 @app.command("class", rich_help_panel=GROUP)
@@ -348,7 +350,7 @@ def exam(
         if form == "qti":
             need_extra("exam --form qti", "text2qti", "instructor")
         written = files.write(out, form, files.names_from(students), tuple(lab or ()), questions, seed)
-    typer.echo(f"wrote {len(written)} files: {out}")
+    typer.echo(f"wrote {count(len(written), 'file')}: {out}")
 
 
 @app.command(rich_help_panel=GROUP)
@@ -393,4 +395,4 @@ def gradescope(
 
     with one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
         names = bundle.autograder(root, out, lab, unsafe)
-    typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"wrote {out}: {count(len(names), 'file')}, {out.stat().st_size / 1e6:.1f} MB")

@@ -58,7 +58,7 @@ def _say_of_laying(laid: LaidCourse) -> None:
     from worldsize.course.changes import news
 
     if not laid.before:
-        typer.echo(f"put World Size {laid.now} into {laid.folder}: {len(laid.files)} files")
+        typer.echo(f"put World Size {laid.now} into {laid.folder}: {units.count(len(laid.files), 'file')}")
         return
 
     if laid.before != laid.now:

@@ -14,6 +14,7 @@ from worldsize.grade.exam import exam, formats
 Form = Literal["text", "moodle", "qti"]
 FORMS: tuple[Form, ...] = ("text", "moodle", "qti")
 TITLE = "World Size"
+_MOST_BYTES = 200  # of a file's name, which file systems limit to 255
 
 
 def names_from(students: str) -> list[str]:
@@ -40,7 +41,7 @@ def write(
 
     "text" writes an exam and an answer sheet for each name. "moodle" and "qti" write one file with a variant of each
     question for each name. All students get the same questions with different numbers. Raises ValueError for another form,
-    if `out` exists, or if two names make one file name.
+    if `out` exists, if two names make one file name, or if a name is too long for a file.
     """
     if form not in FORMS:
         raise ValueError(f"--form: expected one of {', '.join(FORMS)}, got {form!r}.")
@@ -56,6 +57,10 @@ def write(
         files = {}
         for name, variants in zip(names, exams, strict=True):
             plain = re.sub(r"[^\w.-]+", "_", name).strip("._") or "student"
+            if len(plain.encode()) > _MOST_BYTES:
+                raise ValueError(
+                    f"--students: expected names of at most {_MOST_BYTES} bytes, got one of {len(plain.encode())}: {name[:40]!r}…"
+                )
             files[f"{plain}.txt"] = formats.as_text(f"{TITLE}: {name}", variants)
             files[f"answers/{plain}.txt"] = formats.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
         if len(files) < 2 * len(names):  # two names became one file name

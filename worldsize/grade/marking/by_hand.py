@@ -60,7 +60,11 @@ def read(
         got = ",".join(lines[0]) if lines else "nothing"
         raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Example:\n{_EXAMPLE}")
 
-    students = {row.student for row in rows}
+    students: set[str] = set()
+    possible: dict[str, float] = {}  # by lab
+    for row in rows:
+        students.add(row.student)
+        possible[row.lab] = max(row.possible, possible.get(row.lab, 0.0))
     known = set(map(lms_number, students))
     students |= {f"{name}_{number}" for number, name in listed.items() if number not in known}
     stems = {}
@@ -75,6 +79,12 @@ def read(
             continue
         try:
             place, given = _line(f"{path}, line {k}", line, students, stems)
+            most = possible.get(place[1])
+            if most and given.points > most:
+                raise ValueError(
+                    f"{path}, line {k}: expected at most the {number(most)} points of {place[1]}, got {number(given.points)}. "
+                    "Enter a bonus where you publish marks."
+                )
         except ValueError as error:
             bad.append(str(error))
             continue

@@ -304,9 +304,11 @@ def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
         student, late = _student_and_late(form)
         return HandedIn(student, _lab(form["file"], labs), path, late=late)
 
-    lab = _lab(path.stem, labs)
-    student = path.stem.partition(lab)[0] if lab else path.stem
-    return HandedIn(_told(student.strip("_- ") or path.stem), lab, path)
+    # the stem of "..hidden" is "."
+    stem = path.name if path.name.startswith(".") or _is_folder(path) else path.stem
+    lab = _lab(stem, labs)
+    student = stem.partition(lab)[0] if lab else stem
+    return HandedIn(_told(student.strip("_- ") or stem), lab, path)
 
 
 def _student_and_late(form: re.Match) -> tuple[str, str]:

@@ -33,7 +33,7 @@ def page(found: ClassMap, again_s: int | None = None) -> str:
         labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
     return pages.render(
         "class.html", found=found, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
-        number=units.number, finding=finding,
+        number=units.number, count=units.count, finding=finding,
     )  # fmt: skip
 
 

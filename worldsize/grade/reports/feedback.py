@@ -31,6 +31,10 @@ OnProgress = Callable[[int, int, GradeRow], None]
 # names that Windows reserves for devices
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
+# endings of files that students hand in instead of a notebook; other names are folders, such as "anna.smith"
+_NO_NOTEBOOK = re.compile(
+    r".+\.(pdf|zip|7z|rar|tar|t?gz|py|html?|txt|md|rtf|csv|json|docx?|odt|pages|pptx?|xlsx?|png|jpe?g|heic)", re.IGNORECASE
+)
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
 _MOST_BYTES = 180  # of a part of a path, as UTF-8
 
@@ -130,7 +134,9 @@ def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]
 
 def _place(row: GradeRow) -> PurePosixPath:
     *folders, name = PurePosixPath(row.path).parts or (row.student,)
-    if len(name) <= len(".ipynb") or not name.lower().endswith(".ipynb"):  # a folder without a notebook
+    if row.state == "ungradable" and _NO_NOTEBOOK.fullmatch(name):
+        stem = name.rpartition(".")[0]
+    elif len(name) <= len(".ipynb") or not name.lower().endswith(".ipynb"):  # a folder without a notebook
         folders, stem = [*folders, name], "feedback"
     elif folders and row.lab:
         stem = row.lab

@@ -131,13 +131,17 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     meant = [*by_student.values(), *of_lab]
     if theirs is None:
         return mark_sheet(meant, [HEADS], line)
-    return _filled_in(theirs, meant, mark, possible)
+    no_lab = {lms_number(row.student) for row in everything if not row.lab}  # online text, a PDF, an empty folder
+    return _filled_in(theirs, meant, mark, possible, no_lab)
 
 
 # ---- Moodle's own worksheet --------------------------------------------------------------------
 
 
-def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float) -> MarkSheet:
+def _filled_in(
+    theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float, no_lab: set[str]
+) -> MarkSheet:  # fmt: skip
+    """Return the worksheet with the marks of `rows`. Students in `no_lab`, by number, handed in something without a lab."""
     shared = doubled(rows)
     there = theirs.students()
     handed_in: set[str] = set()
@@ -161,7 +165,7 @@ def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Ma
         filled(theirs, marks),
         unknown=tuple(unknown),
         doubled=tuple(dict.fromkeys(shared.values())),
-        absent=tuple(name for known, name in theirs.names.items() if known not in handed_in),
+        absent=tuple(name for known, name in theirs.names.items() if known not in handed_in | no_lab),
         looked_at=tuple(_looked_at(theirs, marks, possible)),
     )
 
