@@ -8,7 +8,6 @@ more than a quarter more fails a whole run. Left out: how the seconds of a proce
 from __future__ import annotations
 
 import os
-import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Generator
@@ -32,11 +31,11 @@ def loop_s() -> float:
 
 
 def _one_loop_s() -> float:
-    before_s = time.thread_time()
+    before_s = thread_time()
     counts: dict[int, float] = {}
     for k in range(130_000):
         counts[k % 997] = counts.get(k % 997, 0.0) + k * 0.5
-    return time.thread_time() - before_s
+    return thread_time() - before_s
 
 
 def room_of(nodeid: str) -> str:
@@ -89,7 +88,7 @@ class CpuBudget:
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         report = yield
         if self._cpu is not None:
-            now_s = time.monotonic()
+            now_s = monotonic()
             if now_s - self._looped_s > _AGAIN_S:
                 self._loop_s, self._looped_s = loop_s(), now_s
             used_s = self._cpu.seconds()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from pathlib import Path
+from io import open as own_open  # tests replace `open` and `os.listdir` while this looks
+from os import listdir
 
-_PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_S = 0.3
 
@@ -103,7 +103,7 @@ class TreeCpu:
         if not self._mark or process.parent > 1 or (number, process.start) in self._strangers:
             return False
         try:
-            found = self._mark in (_PROC / str(number) / "environ").read_bytes().split(b"\0")
+            found = self._mark in _read(f"/proc/{number}/environ").split(b"\0")
         except OSError:
             found = False
         if not found:
@@ -129,14 +129,18 @@ class TreeCpu:
 def _processes() -> dict[int, _Process]:
     """Return every process on this machine by its number; one that ends meanwhile is left out."""
     found = {}
-    for name in os.listdir(_PROC):
+    for name in listdir("/proc"):
         if not name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
         except OSError:
             continue
         own, waited_for = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         found[int(name)] = _Process(int(fields[1]), int(fields[19]), own, waited_for)
     return found
+
+
+def _read(path: str) -> bytes:
+    with own_open(path, "rb") as file:
+        return file.read()
