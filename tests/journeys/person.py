@@ -25,7 +25,9 @@ from tests.support.notebook_rules import text_of
 PROGRAMS = Path(sys.executable).parent  # not resolved: the virtual environment's
 LIMIT_S = 110.0  # below a test's own limit, which would not show the output
 # of a suite that `make` started, of an environment that is activated, of a course that is set
-_NOT_A_PERSONS = re.compile(r"MAKE.*|MFLAGS|PYTEST_.*|VIRTUAL_ENV|PYTHONPATH|WORLDSIZE_.*")
+_NOT_A_PERSONS = re.compile(
+    r"MAKE.*|MFLAGS|ARGS|PART|LAB|HEADLESS|TORCH|VENV|CONSTRAINTS|PYTEST_.*|VIRTUAL_ENV|PYTHONPATH|WORLDSIZE_.*"
+)
 
 
 def environment(programs: Path = PROGRAMS, **variables: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
+from time import monotonic, thread_time  # tests replace the module's clocks while this measures
 from typing import Any
 
 import pytest
