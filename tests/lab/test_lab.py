@@ -418,6 +418,7 @@ def test_a_prediction_that_is_no_number_is_refused():
         (0, 3, "3 s too low"),
         (0.5, -1, "1.5 s too high"),
         (-2, -5, "3 s too high"),
+        (1e308, 1e-308, "1e+308 s too high"),
     ],
 )
 def test_how_far_off_a_prediction_was_is_said_in_words(predicted, measured, words):
