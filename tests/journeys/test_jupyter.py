@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import nbformat
 import pytest
@@ -17,7 +18,7 @@ from tests.support import notebook_rules as rules
 from worldsize.lab.lab import LABS
 
 EXECUTE, NBCONVERT = "jupyter execute --inplace", "jupyter nbconvert --to notebook --execute --inplace"
-PROGRAMS = {"06": NBCONVERT, "17": EXECUTE, "07": EXECUTE}  # 07 is of TensorFlow
+PROGRAMS = {"00": EXECUTE, "17": NBCONVERT, "07": EXECUTE}  # 07 is of TensorFlow
 DOORS = [run_of(lab) for lab in PROGRAMS]
 LIMIT_S = 400.0
 pytestmark = pytest.mark.timeout(LIMIT_S + 60)
@@ -29,8 +30,10 @@ def test_a_solution_earns_every_point_by_jupyter_s_own_program(person: Person, l
     labs.mkdir(parents=True, exist_ok=True)
     source = next((ROOT / "solutions").glob(f"{lab}_*.ipynb"))
     notebook = labs / source.name
-    (labs / "sizes.yaml").write_text(json.dumps(QUICK[lab]))  # JSON is YAML
-    person.types(f"papermill --prepare-only --no-progress-bar -f {labs}/sizes.yaml {source} {notebook}")
+    shutil.copy(source, notebook)
+    if QUICK[lab]:
+        (labs / "sizes.yaml").write_text(json.dumps(QUICK[lab]))  # JSON is YAML
+        person.types(f"papermill --prepare-only --no-progress-bar -f {labs}/sizes.yaml {notebook} {notebook}")
 
     person.types(f"{program} ../course/labs/{notebook.name}", limit_s=LIMIT_S)
 
