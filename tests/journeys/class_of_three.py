@@ -1,7 +1,7 @@
-"""A class of three who hand in all labs: every answer; every answer with one known mistake in each lab; the labs as shipped.
+"""A class of three who hand in all labs: every answer; one answer in each lab, with a known mistake; the labs as shipped.
 
 A mistake is an edit of the course's own answer. What it costs is written beside it, property by property of
-`docs/what-earns-points.md`.
+`docs/what-earns-points.md`. In `thorough` classes, which are the soak's, who makes a mistake has all other answers, too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _NAMES = ("Doe, Jane", "O'Brien, Ann", 'Ünal, Çem "Lee"')
 
 @dataclass(frozen=True)
 class Mistake:
-    """An edit of the right answer of `exercise`, and the points that it costs."""
+    """An edit of the right answer of `exercise`, and the points that it costs. The answer calls those of `needs`."""
 
     exercise: str
     right: str
     wrong: str
     points: float
+    needs: tuple[str, ...] = ()
 
 
 # by lab
@@ -49,6 +50,7 @@ MISTAKES = {
         "    all_gather(fabric, x, [chunks[(r + 1) % n] for r in range(n)])",
         "parameter_server(fabric, x)",
         1.25,
+        ("parameter_server",),
     ),
     "07": Mistake("place_variables", "+= size_bytes", "+= 1", 1.0),  # round robin
     "08": Mistake("replica_loss", "penalty / replicas_now", "penalty", 0.5),  # the penalty counts for each replica
@@ -69,46 +71,48 @@ MISTAKES = {
 }
 
 
-def answers(lab: CourseLab, student: str) -> dict[str, str]:
+def answers(lab: CourseLab, student: str, thorough: bool = False) -> dict[str, str]:
     """Return {exercise: the text of its cell} of what a student wrote in a lab."""
     if student == SHIPPED:
         return {}
     right = {exercise.id: exercise.reference or "" for exercise in lab.exercises}
-    if student == MISTAKEN:
-        mistake = MISTAKES[lab.number]
-        text = right[mistake.exercise]
-        assert text.count(mistake.right) == 1, f"lab {lab.number}: {mistake.right!r} stands {text.count(mistake.right)} times"
-        right[mistake.exercise] = text.replace(mistake.right, mistake.wrong)
-    return right
+    if student == SOLVED:
+        return right
+    mistake = MISTAKES[lab.number]
+    text = right[mistake.exercise]
+    assert text.count(mistake.right) == 1, f"lab {lab.number}: {mistake.right!r} stands {text.count(mistake.right)} times"
+    right[mistake.exercise] = text.replace(mistake.right, mistake.wrong)
+    written = right if thorough else (mistake.exercise, *mistake.needs)
+    return {exercise: right[exercise] for exercise in written}
 
 
-def points(lab: CourseLab, student: str) -> dict[str, float]:
+def points(lab: CourseLab, student: str, thorough: bool = False) -> dict[str, float]:
     """Return {exercise: points} that a student has earned in a lab."""
-    if student == SHIPPED:
-        return {exercise.id: 0.0 for exercise in lab.exercises}
-    earned = {exercise.id: exercise.points for exercise in lab.exercises}
+    written = answers(lab, student, thorough)
+    earned = {exercise.id: exercise.points if exercise.id in written else 0.0 for exercise in lab.exercises}
     if student == MISTAKEN:
         mistake = MISTAKES[lab.number]
         earned[mistake.exercise] -= mistake.points
     return earned
 
 
-def notebook(lab: CourseLab, student: str) -> str:
-    """Return the text of a student's notebook of a lab."""
+def notebook(lab: CourseLab, student: str, thorough: bool = False) -> dict:
+    """Return a student's notebook of a lab."""
     given = json.loads((ROOT / "labs" / f"{lab.stem}.ipynb").read_text(encoding="utf-8"))
-    written = answers(lab, student)
+    written = answers(lab, student, thorough)
     for cell in given["cells"]:
         exercise = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
         cell["source"] = written.get(exercise, cell["source"])
-    return json.dumps(given)
+    return given
 
 
-def hand_in(folder: Path, labs: list[CourseLab] | None = None) -> None:
-    """Write the class's notebooks of `labs` (all), as nbgrader lays them out, and a report that is no notebook."""
+def hand_in(folder: Path, thorough: bool = False) -> None:
+    """Write the class's notebooks of all labs, as nbgrader lays them out, and a report that is no notebook."""
     for student in (SOLVED, MISTAKEN, SHIPPED):
         (folder / student).mkdir(parents=True)
-        for lab in labs or LABS.values():
-            (folder / student / f"{lab.stem}.ipynb").write_text(notebook(lab, student), encoding="utf-8")
+        for lab in LABS.values():
+            text = json.dumps(notebook(lab, student, thorough))
+            (folder / student / f"{lab.stem}.ipynb").write_text(text, encoding="utf-8")
     (folder / f"late_{FIRST_NUMBER + 3}").mkdir()
     (folder / f"late_{FIRST_NUMBER + 3}" / "report.pdf").write_bytes(b"%PDF-1.7 no notebook")
 

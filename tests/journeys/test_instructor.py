@@ -6,6 +6,7 @@ The class is `class_of_three`. Commands are typed as docs/grading.md and docs/in
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import typer
 
 from tests.journeys import class_of_three
 from tests.journeys.class_of_three import FIRST_NUMBER, LABS, MISTAKEN, SHIPPED, SOLVED
-from tests.journeys.doors import ROOT, Entered, block, blocks, doors_of, grading_of
+from tests.journeys.doors import Entered, block, blocks, doors_of, grading_of
 from tests.journeys.person import Person
 from tests.support import gradescope_harness, sample_grades
 from tests.support.lms_import import canvas_changes
@@ -103,9 +104,7 @@ def test_who_solved_all_labs_has_all_points_and_who_wrote_nothing_has_none(grade
     by_student = {student: 0.0 for student in (SOLVED, MISTAKEN, SHIPPED)}
     for (student, _), row in graded.rows().items():
         by_student[student] = by_student.get(student, 0.0) + row.points
-    lost = sum(mistake.points for mistake in class_of_three.MISTAKES.values())
-    whole = sum(lab.possible for lab in LABS.values())
-    assert (by_student[SOLVED], by_student[MISTAKEN], by_student[SHIPPED]) == (whole, whole - lost, 0.0)
+    assert (by_student[SOLVED], by_student[SHIPPED]) == (sum(lab.possible for lab in LABS.values()), 0.0)
 
 
 def test_what_is_no_notebook_needs_a_person_and_has_no_mark(graded: Graded) -> None:
@@ -159,7 +158,7 @@ def test_the_page_of_a_class_names_nobody_and_the_exercises_that_were_missed(gra
 # ---- Gradescope, and nbgrader's own grading ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("student", "points"), [(SOLVED, 6.0), (MISTAKEN, 4.75), (SHIPPED, 0.0)])
+@pytest.mark.parametrize(("student", "points"), [(SOLVED, 6.0), (MISTAKEN, 1.25), (SHIPPED, 0.0)])
 def test_gradescope_gives_the_same_points(
     graded: Graded, container: gradescope_harness.Container, student: str, points: float
 ) -> None:
@@ -175,34 +174,49 @@ def container(graded: Graded, tmp_path_factory: pytest.TempPathFactory) -> grade
     return gradescope_harness.Container(graded.folder / "autograder.zip", tmp_path_factory.mktemp("gradescope"))
 
 
-# a notebook with a mistake and an untouched one; three labs, with right ones too, are the soak's
+# a notebook with a mistake and an untouched one, as far as the first check; whole labs, with right ones too, are the soak's
 LOSE = (MISTAKEN, SHIPPED)
 AUTOGRADED = [
-    ("00_start_here", LOSE),
+    ("00_start_here", LOSE, False),
     *(
-        pytest.param(stem, (SOLVED, *LOSE), marks=pytest.mark.soak)
+        pytest.param(stem, (SOLVED, *LOSE), True, marks=pytest.mark.soak)
         for stem in ("00_start_here", "02_messages_and_collectives", "04_data_parallelism")
     ),
 ]
 
 
-@pytest.mark.parametrize(("stem", "students"), AUTOGRADED)
+@pytest.mark.parametrize(("stem", "students", "whole"), AUTOGRADED)
 def test_nbgrader_s_own_autograde_counts_the_points_of_the_checks(
-    entered: Entered, tmp_path: Path, stem: str, students: tuple[str, ...]
+    entered: Entered, tmp_path: Path, stem: str, students: tuple[str, ...], whole: bool
 ) -> None:
     """A result that is no number would be full marks to nbgrader."""
     person, lab = Person(tmp_path, entered), LABS[stem]
-    (tmp_path / "source" / stem).mkdir(parents=True)
-    shutil.copy(ROOT / "labs" / f"{stem}.ipynb", tmp_path / "source" / stem)
-    person.types(f"nbgrader generate_assignment {stem} --create")
+
+    def written(folder: str, notebook: dict) -> None:
+        if not whole:
+            checks = [k for k, cell in enumerate(notebook["cells"]) if "".join(cell["source"]).startswith("check.")]
+            del notebook["cells"][checks[0] + 1 :]
+        (tmp_path / folder / stem).mkdir(parents=True)
+        (tmp_path / folder / stem / f"{stem}.ipynb").write_text(json.dumps(notebook))
+
+    written("source", class_of_three.notebook(lab, SHIPPED))
     for student in students:
-        (tmp_path / "submitted" / student / stem).mkdir(parents=True)
-        (tmp_path / "submitted" / student / stem / f"{stem}.ipynb").write_text(class_of_three.notebook(lab, student))
+        written(f"submitted/{student}", class_of_three.notebook(lab, student, thorough=True))
+    person.types(f"nbgrader generate_assignment {stem} --create")
     person.types(f"nbgrader autograde {stem} --create", limit_s=LIMIT_S)
     person.types("nbgrader export --to grades.csv")
     with (tmp_path / "grades.csv").open(newline="") as file:
         found = {line["student_id"]: float(line["raw_score"]) for line in csv.DictReader(file)}
-    assert found == {student: sum(class_of_three.points(lab, student).values()) for student in students}
+    assert found == {student: sum(class_of_three.points(lab, student, thorough=True).values()) for student in students}
+
+
+@pytest.mark.soak
+def test_a_known_mistake_among_right_answers_costs_its_points_and_no_other(entered: Entered, tmp_path: Path) -> None:
+    person = Person(tmp_path, entered)
+    class_of_three.hand_in(tmp_path / "submitted", thorough=True)
+    person.types(f"worldsize grade submitted --out grades --student {MISTAKEN}", limit_s=LIMIT_S)
+    found = {row.lab: {e.id: e.points for e in row.exercises} for row in Graded(person).rows().values()}
+    assert found == {stem: class_of_three.points(lab, MISTAKEN, thorough=True) for stem, lab in LABS.items()}
 
 
 # ---- again, in part, by hand ---------------------------------------------------------------------------

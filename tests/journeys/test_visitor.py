@@ -97,7 +97,7 @@ def test_no_link_within_the_site_is_broken(site: Path) -> None:
 
 def test_the_slides_of_a_lab_are_a_page_and_a_pdf_where_a_browser_is(contributor: Person, course: Path) -> None:
     said = contributor.types(make("slides", course), limit_s=LIMIT_S)
-    assert "slides of 1 labs" in said
+    assert "slides of 1 lab," in said
     slides = course / "build" / "slides"
     assert "your first ranks" in unescape((slides / f"{LAB.stem}.html").read_text(encoding="utf-8"))
     assert (slides / f"{LAB.stem}.pdf").is_file() == any(map(shutil.which, BROWSERS))
