@@ -1,4 +1,4 @@
-"""Continuous integration of a course: every solution by papermill, with small sizes.
+"""Continuous integration of a course: every solution by papermill, with small sizes; in `make test` three of them.
 
 `notebook_runs` executes each once, in a kernel of its own, for all tests that look at it.
 """
@@ -26,5 +26,8 @@ def test_a_solution_with_small_sizes_earns_every_point(source: Path, kind: str, 
     entered.enter(run_of(source.stem[:2]))
 
 
-def test_every_declared_door_was_entered(entered: Entered) -> None:
+def test_every_declared_door_was_entered(request: pytest.FixtureRequest, entered: Entered) -> None:
+    own = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
+    ran = {item.callspec.params["source"].stem[:2] for item in own}
+    entered.closed |= {run_of(number): "most labs run in the soak" for number in LABS if number not in ran}
     entered.check()

@@ -71,6 +71,16 @@ def test_a_variable_that_is_given_reaches_it():
 
 
 @pytest.mark.quick
+def test_of_pytorch_s_c_it_says_errors_alone_unless_the_environment_says_otherwise(monkeypatch):
+    """As torchrun ends on a busy machine, a warning with a long trace may come between the ranks' lines."""
+    says = "import os; print(os.environ['TORCH_CPP_LOG_LEVEL'])"
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    assert python(says) == "ERROR\n"
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "INFO")
+    assert python(says) == "INFO\n"
+
+
+@pytest.mark.quick
 def test_another_exit_code_is_an_error_with_the_last_line():
     with pytest.raises(CommandFailed, match=r"expected exit code 0, got 3. Its last line: that was it"):
         python("import sys; print('that was it'); sys.exit(3)")

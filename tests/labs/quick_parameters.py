@@ -1,4 +1,4 @@
-"""Small sizes for each lab: what its quick run in `make test` puts in the place of its own parameters.
+"""Small sizes for each lab: what its quick run puts in the place of its own parameters.
 
 Every section still shows its effect, in about a tenth of the work. A lab whose row is empty is small as it is.
 Left out: sentences that hold at full size only; `make soak PART=labs` runs every lab with its own parameters.

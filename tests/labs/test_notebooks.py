@@ -1,8 +1,8 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
 Each notebook is built from its source and executed once (`notebook_runs`); all tests of a run share it. The usual run executes
-every solution with small parameters, whose points `tests/journeys/test_ci.py` looks at; the soak every lab as shipped, and every
-solution at full size.
+a few solutions with small parameters, whose points `tests/journeys/test_ci.py` looks at; the soak every one so, every lab as
+shipped, and every solution at full size.
 """
 
 from __future__ import annotations

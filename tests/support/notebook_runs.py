@@ -35,14 +35,18 @@ EXECUTED = ROOT / "build" / "executed"  # full runs, for `worldsize site`
 Asked = tuple[Path, str]  # a source and a kind
 Execute = Callable[[Path, str], HeadlessRun]
 
+# in `make test`: the first lab, and one of each framework. All 18 quick runs take 390 s of a core, a third of what two cores have
+# in ten minutes; `make soak PART=labs` has them
+QUICKLY = ("00", "06", "07")
+
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
 
 
 def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -> pytest.MarkDecorator:
     """Parametrize a test with `source` and `kind`, one item for each run of these kinds.
 
-    Full solutions are the soak's, and so are labs as shipped, the first of which a student's journey runs. `labs`: the numbers
-    of those whose quick runs are looked at, else all.
+    Full solutions are the soak's, and so are most quick runs, and labs as shipped, the first of which a student's journey runs.
+    `labs`: the numbers of those whose quick runs are looked at, else all.
     """
     rows = []
     for kind in kinds:
@@ -50,7 +54,7 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
             lab, marks = source.stem[:2], []
             if kind == "quick" and labs and lab not in labs:
                 continue
-            if kind != "quick":
+            if kind != "quick" or lab not in QUICKLY:
                 marks.append(pytest.mark.soak)
             elif lab == "00":
                 marks.append(pytest.mark.quick)

@@ -41,9 +41,10 @@ def terminal(
 ) -> str:
     """Run `command`, a program and its arguments, in `folder`; print its output, and return it.
 
-    A program beside this Python is preferred. Besides `env` the program gets one thread per process and, for gloo, this machine's
-    loopback, unless the environment says otherwise. Raises ValueError for a missing program, CommandFailed for a code other than
-    0 and for a command that is not done after `timeout_s`.
+    A program beside this Python is preferred. Besides `env` the program gets one thread per process, of PyTorch's C++ only errors
+    (on a busy machine torchrun ends with warnings and their long traces), and, for gloo, this machine's loopback, unless the
+    environment says otherwise. Raises ValueError for a missing program, CommandFailed for a code other than 0 and for a command
+    that is not done after `timeout_s`.
     """
     words, mark = [str(word) for word in command], uuid.uuid4().hex
     print(f"$ {shlex.join(words)}\n", end="", flush=True)  # in one piece: two commands may run side by side
@@ -53,7 +54,7 @@ def terminal(
     if program is None:
         raise ValueError(f"terminal: expected a program, got {words[0]!r}, which is not on PATH. Is it installed here?")
 
-    environment = {"OMP_NUM_THREADS": "1"}
+    environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if loopback:
         environment["GLOO_SOCKET_IFNAME"] = loopback[0]
