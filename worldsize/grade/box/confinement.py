@@ -1,4 +1,5 @@
-"""Confine a submission's process before it reads a byte of the submission: own namespaces, small folders, limits.
+"""Confine a submission's process before it reads a byte of the submission: own namespaces, small folders, limits,
+none of the package's answers.
 
 The filter on system calls comes last (`isolation.seccomp`).
 """
@@ -12,6 +13,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from worldsize.engines import libc
+from worldsize.grade.box import withheld_functions
 from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
@@ -30,9 +32,11 @@ def confine(order: dict[str, Any], mode: SandboxMode) -> None:
         if order["together"]:
             libc.enable_loopback()
         namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
+        namespaces.cover(order["covered"])
     elif mode == "fresh":
         if "address_bytes" not in order:
             namespaces.hide_processes(order["named"])
+            namespaces.cover(order["covered"])
         privileges.become_nobody()
         os.chdir(order["folders"][0])
 
@@ -42,6 +46,7 @@ def confine(order: dict[str, Any], mode: SandboxMode) -> None:
     else:
         seccomp.new_session_keyring(order["keyctl"])
         privileges.drop_privileges(**kept, processes=order["processes"])
+    withheld_functions.withhold(order["withheld"])
 
 
 def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:

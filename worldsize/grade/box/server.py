@@ -173,6 +173,7 @@ def _oversee(
             # the submission's processes, which share this sandbox, cannot read their own size later
             order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
             namespaces.hide_processes(order["named"])
+            namespaces.cover(order["covered"])
             privileges.become_nobody(mounts=True)
         warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, mode, pid_namespace.fork)
     finally:

@@ -21,10 +21,12 @@ def prepare(job: dict, seed: int) -> bool:
     if job["cluster"] is None:
         return False
 
-    cluster = Cluster(**job["cluster"])
-    task = cluster.tasks()[job["rank"]]
-    os.environ |= fail_fast(cluster, job["servers"])
-    os.environ["TF_CONFIG"] = tf_config(cluster.spec(job["addresses"]), task)
+    spec = {}
+    for kind, ranks in job["spec"].items():
+        spec[kind] = [job["addresses"][int(rank)] for rank in ranks]
+    task = job["task"]
+    os.environ |= fail_fast(Cluster(**job["cluster"]), job["servers"])
+    os.environ["TF_CONFIG"] = tf_config(spec, task)
     if task.partition(":")[0] not in job["servers"]:
         return False
 

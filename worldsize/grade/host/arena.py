@@ -124,11 +124,12 @@ class SandboxArena:
 
         way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": None, "driver": driver,
+            "cluster": None, "spec": {}, "driver": driver,
         }  # fmt: skip
         names: TaskNames = ()
         if cluster:
             way["cluster"] = cluster.counts()
+            way["spec"] = cluster.spec([str(rank) for rank in range(len(inputs))])  # addresses are known inside only
             names = cluster.tasks()
         if fn is None:
             way["cells"] = []
@@ -137,7 +138,8 @@ class SandboxArena:
         theirs = FromAfar()
         jobs = []
         for rank, x in enumerate(inputs):
-            jobs.append(self._job("tensorflow", rank, n, [fn, x, *more], theirs.name_of, **way))
+            task = names[rank] if names else ""
+            jobs.append(self._job("tensorflow", rank, n, [fn, x, *more], theirs.name_of, task=task, **way))
         return _ended(
             self._run(jobs, together=True, framework="tensorflow", tasks=names, answer_call=theirs.answer)
         )

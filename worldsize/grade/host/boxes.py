@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
+from worldsize.grade.host.withheld import withheld_from
 from worldsize.grade.isolation import bubblewrap, seccomp
 from worldsize.grade.isolation.bubblewrap import FRESH, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.cgroups import SandboxCgroup
@@ -129,6 +131,7 @@ class Sandbox:
         self._server_of: dict[int, Server] = {}  # by the number of the rank or ranks inside
         self._latest = 0  # the highest number so far
         self._modules: tuple[str, ...] = ()
+        self.exercise = ""  # the one that is checked now: ranks have no function that answers it
         self._folders = bubblewrap.folders()  # looked up once: a submission has hundreds of ranks
         self.cgroup = SandboxCgroup(limits)
         self._spares = [start(mode, limits, "torch")]
@@ -158,11 +161,13 @@ class Sandbox:
         """
         server = self._server(self._framework(framework))
         self._latest += 1
-        order = {
+        order: dict[str, Any] = {
             "op": "spawn", "number": self._latest, "together": together,
             "memory_bytes": self.limits.memory_bytes, "cpu_s": int(self.limits.cpu_s), "processes": MOST_PROCESSES,
             "folders": self._folders, "tmp_bytes": self.limits.tmp_bytes, "named": False,
         }  # fmt: skip
+        order["withheld"] = withheld_from(self.exercise)
+        order["covered"] = bubblewrap.files_of(tuple(order["withheld"]))
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
@@ -246,6 +251,7 @@ class Sandbox:
 
     def settle(self) -> list[ProcessExit]:
         """Kill the submission's remaining ranks, and wait until they are gone."""
+        self.exercise = ""
         return self.end(list(self._server_of), wait=True)
 
     def renew(self) -> None:

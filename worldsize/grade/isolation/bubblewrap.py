@@ -13,12 +13,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import worldsize
 from worldsize.grade.isolation import seccomp
 from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.isolation.namespaces import EMPTY_FOLDER
 
 SandboxMode = Literal["own", "fresh", "unsafe"]
 OWN: SandboxMode = "own"
@@ -89,6 +91,7 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
         arguments += ["--setenv", name, value]
 
     arguments += [*_system(), "--proc", "/proc", "--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
+    arguments += ["--perms", "0755", "--dir", EMPTY_FOLDER]
     for name in ("null", "zero", "full", "random", "urandom"):  # no terminals, since every sandbox could count those
         arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     arguments += _writable(mode, limits, framework)
@@ -166,6 +169,17 @@ def _places_of(folder: Path) -> list[Path]:
 
     shown = visible()
     return sorted(place for place in found if any(place.is_relative_to(above) for above in shown))
+
+
+@cache
+def files_of(modules: tuple[str, ...]) -> list[str]:
+    """Return the paths in a sandbox that hold the code of these modules of this package: files, and folders of compiled ones."""
+    found: dict[str, None] = {}
+    for module in modules:
+        path = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+        for place in _places_of(path.parent):
+            found |= dict.fromkeys((str(place / path.name), str(place / "__pycache__")))
+    return list(found)
 
 
 def _with_only(folder: Path, names: Iterable[str]) -> list[str]:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from worldsize.engines.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 from worldsize.grade.isolation import privileges
 
-_RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000  # mount(2)
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 0x1000, 0x4000, 0x40000  # mount(2)
+EMPTY_FOLDER = "/covered"  # in every sandbox
 
 
 def enter_namespaces() -> None:
@@ -78,6 +79,14 @@ def hide_processes(named: bool) -> None:
 
     again = libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
     demand("a read-only /proc", again)
+
+
+def cover(paths: Sequence[str]) -> None:
+    """Put nothing over these files and folders, where they exist. Raises KernelRefused if this process may not mount."""
+    for path in paths:
+        if os.path.exists(path):
+            empty = EMPTY_FOLDER if os.path.isdir(path) else os.devnull
+            demand(f"nothing at {path}", libc.mount(empty.encode(), path.encode(), None, _BIND, None))
 
 
 def _mount(folder: str, text: str, flags: int) -> None:

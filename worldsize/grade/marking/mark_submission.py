@@ -313,6 +313,7 @@ class SubmissionMarking:
         """Run the check on real ranks, and in simulated time too if points were earned by messages."""
         cells = self._cells(helped, exercise)
         draws = random.Random(derived(self._seed, exercise.id))
+        self._sandbox.exercise = exercise.id
         arena = CountingArena(self._arena(cells, draws))
         with self._playing.paused():
             verdict = _verdict(exercise, arena)

@@ -67,6 +67,7 @@ class ExpectedMessages:
             self._sandbox = Sandbox(UNSAFE)  # nothing of a submission runs in it
         sandbox = self._sandbox
         sandbox.preload(lab.modules)
+        sandbox.exercise = exercise.id
 
         seed = derived(row.seed, lab.stem, row.digest)
         cells = setup_cells(lab) + [[e.title, e.reference] for e in lab.exercises]
