@@ -17,9 +17,9 @@ CPU_BUILDS := https://download.pytorch.org/whl/cpu
 MAY_USE_CUDA = $(shell nvidia-smi -L 2> /dev/null | head -n 1; command -v sbatch)$(wildcard /proc/driver/nvidia/version)
 TRY_SMALL = $(if $(TORCH),,$(and $(filter Linux,$(shell uname)),$(if $(MAY_USE_CUDA),,yes)))
 
-# Tests wait for half of their time (limits, links, declared work), so two workers fill two cores. A worker runs whole files,
+# Tests wait for a part of their time (limits, links, declared work), so three workers fill two cores. A worker runs whole files,
 # and tests of executed notebooks stay last.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # on two busy cores the spinning threads of OpenMP and OpenBLAS take a fifth of a suite's time
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1

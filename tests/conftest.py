@@ -45,7 +45,10 @@ def _own_home_for_jupyter() -> object:
 def notebook_runs(
     request: pytest.FixtureRequest, _own_home_for_jupyter: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NotebookRuns]:
-    """The runs of the notebooks that tests of this session ask for: begun now, and looked at last."""
+    """The runs of the notebooks that tests of this session ask for, looked at last: begun now, unless several workers share the work.
+
+    With several workers the cores are busy, and a run's CPU seconds are those of the room that asks for it.
+    """
     looking = [item.callspec.params for item in request.session.items if "execute" in item.fixturenames]
     asked = [(params["source"], params["kind"]) for params in looking]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -53,7 +56,7 @@ def notebook_runs(
     folder = (folder.parent if worker else folder) / "notebooks"
     folder.mkdir(exist_ok=True)
     runs = NotebookRuns(asked, folder)
-    if worker in ("", "gw0"):
+    if not worker:
         runs.begin()
     yield runs
     runs.close()
@@ -92,7 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU or a browser where there is none. Files that look at executed notebooks come last."""
+    """Skip what needs a GPU or a browser where there is none. Journeys, which take longest, come first; files that look at executed
+    notebooks come last."""
     part = config.getoption("part")
     if part:
         outside = [item for item in items if part_of(item.location[0]) != part]
@@ -100,7 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if part_of(item.location[0]) == part]
 
     last = {item.path for item in items if "execute" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path in last)
+    items.sort(key=lambda item: (item.path in last, "journeys" not in item.path.parts))
     if any("gpu" in item.keywords for item in items) and not _has_gpu():
         _skip(items, "gpu", "no GPU that CUDA can use")
     if shutil.which("chromium") is None:

@@ -75,9 +75,10 @@ def test_a_process_of_somebody_else_does_not_count(cpu) -> None:
         other.close()
 
 
-def test_a_room_is_the_folder_of_a_test_or_its_file() -> None:
+def test_a_room_is_the_folder_of_a_test_below_all_tests_or_all_of_them() -> None:
     assert room_of("tests/grade/test_rows.py::test_x[a/b]") == "tests/grade"
-    assert room_of("tests/test_units.py::test_x") == "tests/test_units.py"
+    assert room_of("tests/checks/mutants/test_rows.py::test_x") == "tests/checks"
+    assert room_of("tests/test_units.py::test_x") == "tests"
 
 
 def test_a_room_may_use_a_quarter_more_than_its_budget_and_no_more() -> None:
@@ -114,11 +115,11 @@ def test_burns():
 def test_a_run_whose_room_uses_too_much_fails_and_says_so(tmp_path: Path, workers: str, budget: float, code: int) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TEST)
-    (tmp_path / "budgets.toml").write_text(f'[rooms]\n"test_it.py" = {budget}\n')
+    (tmp_path / "budgets.toml").write_text(f'[rooms]\n"." = {budget}\n')
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "--cpu=1", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, env=environment)
     assert done.returncode == code, done.stdout + done.stderr
-    assert ("OVER BUDGET  test_it.py: expected at most 0.1" in done.stdout) == bool(code)
+    assert ("OVER BUDGET  .: expected at most 0.1" in done.stdout) == bool(code)
     assert "calibrated CPU seconds   test_it.py::test_burns" in done.stdout

@@ -249,7 +249,7 @@ def course_copy(folder: Path, setup: str = "") -> Path:
 BROKEN_SETUPS = {
     "exits": ("\nimport os\nos._exit(1)", BrokenRelease, "lost", 3),
     "has no room": ("\nraise OSError(28, 'No space left on device')", BrokenRelease, "lost", 3),
-    "asks for what is not there": ("\nfrom worldsize.tf import no_such_name", SetupRaised, "ungradable", 1),
+    "asks for what is not there": ("\nfrom worldsize.links import no_such_name", SetupRaised, "ungradable", 1),
 }
 broken_setup = pytest.mark.parametrize("setup, error, state, attempts", BROKEN_SETUPS.values(), ids=BROKEN_SETUPS)
 

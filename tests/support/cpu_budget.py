@@ -40,8 +40,9 @@ def _one_loop_s() -> float:
 
 
 def room_of(nodeid: str) -> str:
-    """Return the room of a test: the folder below `tests`, or the file itself."""
-    return "/".join(nodeid.partition("::")[0].split("/")[:2])
+    """Return the room of a test: its folder below `tests`, or `tests` itself."""
+    parts = nodeid.partition("::")[0].split("/")
+    return "/".join(parts[:-1][:2]) or "."
 
 
 def exceeded(used: dict[str, float], budgets: dict[str, float]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -69,13 +69,16 @@ Seconds = Callable[[SpreadSetting], float]
 def replicas_s(q: SpreadSetting) -> float:
     """Return the seconds of a step of replicas: the largest share's work, then a ring all-reduce of all gradients."""
     work_s = -(-q.batch // q.n) * q.example_s * q.n
-    return parallelism.seconds_data_parallel(q.n, work_s, q.model_bytes, Link(q.bytes_per_s, q.alpha_s))
+    return parallelism.seconds_data_parallel(q.n, work_s, q.model_bytes, _link(q.bytes_per_s, q.alpha_s))
 
 
 def stages_s(q: SpreadSetting) -> float:
     """Return the seconds of a step of stages: all work in turn, and two messages of the whole batch at every boundary."""
     work_s = q.batch * q.example_s
-    return parallelism.seconds_model_parallel(q.batch, work_s, q.boundary_bytes, Link(q.bytes_per_s, q.alpha_s))
+    return parallelism.seconds_model_parallel(q.batch, work_s, q.boundary_bytes, _link(q.bytes_per_s, q.alpha_s))
+
+
+_link = lru_cache(64)(Link)  # every slip asks for a setting's link, and making one takes longer than its formula
 
 
 def right(q: SpreadSetting) -> str | None:
@@ -219,9 +222,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[SpreadSetting]:
     """Draw questions for each slip, and for each pair of slips that answer those alike; return them shuffled."""
     asked = [question_for(words, limited, draws) for words in slips for _ in range(TIMES)]
+    answers = {words: [by_slip(q, words) for q in asked] for words in slips}
     for one, other in combinations(slips, 2):
-        if all(by_slip(q, one) == by_slip(q, other) for q in asked):
+        if answers[one] == answers[other]:
             asked.append(question_for(one, limited, draws, other))
+            for words in slips:
+                answers[words].append(by_slip(asked[-1], words))
     draws.shuffle(asked)
     return asked
 
