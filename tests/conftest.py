@@ -45,9 +45,9 @@ def _own_home_for_jupyter() -> object:
 def notebook_runs(
     request: pytest.FixtureRequest, _own_home_for_jupyter: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NotebookRuns]:
-    """The runs of the notebooks that tests of this session ask for, looked at last: begun now, unless several workers share the work.
+    """The runs of the notebooks that tests of this session ask for, looked at last: begun now, unless there are several workers.
 
-    With several workers the cores are busy, and a run's CPU seconds are those of the room that asks for it.
+    With these the cores are busy, and a run's CPU seconds are those of the room that asks for it.
     """
     looking = [item.callspec.params for item in request.session.items if "execute" in item.fixturenames]
     asked = [(params["source"], params["kind"]) for params in looking]
@@ -95,8 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU or a browser where there is none. Journeys, which take longest, come first; files that look at executed
-    notebooks come last."""
+    """Skip what needs a GPU or a browser where there is none. Journeys, which take longest, come first; files that look at
+    executed notebooks come last."""
     part = config.getoption("part")
     if part:
         outside = [item for item in items if part_of(item.location[0]) != part]
