@@ -26,7 +26,7 @@ from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.box import withheld_functions
-from worldsize.grade.course import Exercise
+from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host import withheld
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox
@@ -40,9 +40,9 @@ EXERCISES = {exercise.id: (lab, exercise) for lab in LABS.values() for exercise 
 # ---- answers known to have earned points ---------------------------------------------------------
 
 
-def _verdict(sandbox: Sandbox, shipped: Shipped) -> Verdict:
-    lab, exercise = EXERCISES[shipped.exercise]
-    cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)] + [[exercise.title, shipped.source]]
+def _verdict(sandbox: Sandbox, exercise: Exercise, lab: CourseLab, source: str) -> Verdict:
+    """Check an exercise's cell in a sandbox, below its lab's set-up, as a graded run does."""
+    cells = [[f"Set-up {k}", setup] for k, setup in enumerate(lab.setups, 1)] + [[exercise.title, source]]
     sandbox.preload(lab.modules)
     sandbox.exercise = exercise.id
     try:
@@ -65,7 +65,8 @@ EACH = [pytest.param(one, id=_named(one), marks=[pytest.mark.soak] * (one.name n
 
 @pytest.mark.parametrize("shipped", EACH)
 def test_an_answer_by_the_package_earns_nothing(sandbox, shipped):
-    verdict = _verdict(sandbox, shipped)
+    lab, exercise = EXERCISES[shipped.exercise]
+    verdict = _verdict(sandbox, exercise, lab, shipped.source)
     assert verdict.points == 0 and verdict.state == "fail", str(verdict)
     said = ("is not available in graded runs", "ImportError", "ModuleNotFoundError")
     assert any(one in verdict.mismatch for one in said), verdict.mismatch
@@ -75,7 +76,8 @@ def test_an_answer_by_the_package_earns_nothing(sandbox, shipped):
 @pytest.mark.parametrize("shipped", SHIPPED, ids=_named)
 def test_an_answer_by_the_package_earned_points_where_nothing_was_withheld(sandbox, shipped, monkeypatch):
     monkeypatch.setattr(withheld, "WITHHELD", ())
-    assert _verdict(sandbox, shipped).points == shipped.held
+    lab, exercise = EXERCISES[shipped.exercise]
+    assert _verdict(sandbox, exercise, lab, shipped.source).points == shipped.held
 
 
 # ---- what a rank has left ------------------------------------------------------------------------
@@ -127,12 +129,13 @@ def test_every_withheld_function_exists_and_every_exercise_of_the_table_too():
 
 # ---- the search ----------------------------------------------------------------------------------
 
-# rooms whose functions a submission could call in simulated time; the others start processes, need TensorFlow, grade or draw
+# rooms whose functions a submission could call; the others start processes, grade, or draw pictures and pages
 ROOMS = (
     "arrays", "data", "engines.cluster_spec", "engines.json_and_bytes", "fabric", "failures", "files", "formulas", "links",
     "machine", "pytorch", "report", "simulate", "titles", "trace", "units",
 )  # fmt: skip
-STARTS = ("pytorch.live_cluster", "pytorch.live_quorum",
+TF_ROOMS = ("engines.cluster_spec", "tf")  # for exercises in TensorFlow, whose processes start in seconds
+STARTS = ("tf.api", "tf.support.run", "pytorch.live_cluster", "pytorch.live_quorum",
           "pytorch.elastic_agents", "pytorch.fake_world", "engines.cluster_spec.prepare_tensorflow",
           "engines.cluster_spec.start_server")  # fmt: skip
 SLOW = ("noise_scale", "predict_steps")  # checks that draw for seconds
@@ -141,12 +144,12 @@ EARNED: dict[tuple[str, str], str] = {}
 
 
 @cache
-def shipped_functions() -> dict[str, Callable]:
+def shipped_functions(rooms: tuple[str, ...] = ROOMS) -> dict[str, Callable]:
     """Return {name: function} of the functions of the package's modules that a submission could call, private ones too."""
     found: dict[str, Callable] = {}
     for module in walk_packages(worldsize.__path__, "worldsize."):
         place = module.name.removeprefix("worldsize.")
-        if place.startswith(STARTS) or not any(f"{place}.".startswith(f"{room}.") for room in ROOMS):
+        if place.startswith(STARTS) or not any(f"{place}.".startswith(f"{room}.") for room in rooms):
             continue
         for name, value in vars(import_module(module.name)).items():
             own = isinstance(value, types.FunctionType) and value.__module__ == module.name
@@ -247,6 +250,32 @@ def test_no_function_of_the_package_earns_points_in_the_form_of_the_contract(nam
 @pytest.mark.parametrize("name", PLAYED)
 def test_nor_does_one_whose_first_run_fails(name):
     assert _earning(EXERCISES[name][1], patient=True) == {}
+
+
+CALLS = """
+from importlib import import_module
+
+def {function}(*given):
+    return getattr(import_module("worldsize.{place}"), "{name}")(*given)
+"""
+ON_RANKS = [name for name in NEEDS_PROCESSES if EXERCISES[name][1].points]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("exercise", ON_RANKS)
+def test_nor_does_one_on_real_ranks_where_an_exercise_needs_processes(sandbox, exercise):
+    lab, asked = EXERCISES[exercise]
+    rooms = TF_ROOMS if lab.number in ("07", "08", "09") else ROOMS
+    count = _parameters(asked)
+    earning = {}
+    for full, function in shipped_functions(rooms).items():
+        if _fits(function, count):
+            place, _, name = full.rpartition(".")
+            source = "".join(CALLS.format(function=one, place=place, name=name) for one in asked.functions)
+            verdict = _verdict(sandbox, asked, lab, source)
+            if verdict.points:
+                earning[full] = str(verdict)
+    assert not earning
 
 
 def test_the_search_finds_an_answer_that_is_not_withheld(monkeypatch):
