@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import random
 import types
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from operator import attrgetter
 from pathlib import Path
 from pkgutil import walk_packages
@@ -238,18 +241,26 @@ def _earning(exercise: Exercise, patient: bool = False) -> dict[str, str]:
     return found
 
 
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """A process and a folder of the search's own: called with anything, some functions keep or write what they are given."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with ProcessPoolExecutor(1, get_context("spawn"), os.chdir, (folder,)) as pool:
+        yield pool
+
+
 PLAYED = [name for name, (_, exercise) in EXERCISES.items() if name not in NEEDS_PROCESSES and exercise.points]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in SLOW)) for name in PLAYED])
-def test_no_function_of_the_package_earns_points_in_the_form_of_the_contract(name):
-    assert _earning(EXERCISES[name][1]) == {}
+def test_no_function_of_the_package_earns_points_in_the_form_of_the_contract(elsewhere, name):
+    assert elsewhere.submit(_earning, EXERCISES[name][1]).result() == {}
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PLAYED)
-def test_nor_does_one_whose_first_run_fails(name):
-    assert _earning(EXERCISES[name][1], patient=True) == {}
+def test_nor_does_one_whose_first_run_fails(elsewhere, name):
+    assert elsewhere.submit(_earning, EXERCISES[name][1], patient=True).result() == {}
 
 
 CALLS = """
@@ -278,6 +289,12 @@ def test_nor_does_one_on_real_ranks_where_an_exercise_needs_processes(sandbox, e
     assert not earning
 
 
-def test_the_search_finds_an_answer_that_is_not_withheld(monkeypatch):
-    monkeypatch.setattr(withheld, "WITHHELD", ())
-    assert "fabric.collectives.broadcast" in _earning(EXERCISES["same_start"][1])
+def _earning_where_nothing_is_withheld(exercise: Exercise) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(withheld, "WITHHELD", ())
+        return _earning(exercise)
+
+
+def test_the_search_finds_an_answer_that_is_not_withheld(elsewhere):
+    earning = elsewhere.submit(_earning_where_nothing_is_withheld, EXERCISES["same_start"][1]).result()
+    assert "fabric.collectives.broadcast" in earning
