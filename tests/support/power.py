@@ -128,9 +128,9 @@ def try_room(checkout: Path, fault: AnyFault, limit_s: float, workers: int) -> d
 
 
 def _nearest_first(checkout: Path, fault: AnyFault) -> list[str]:
-    """The test files of the fault's room, those first that name its module or its function; after a door's, the journeys."""
+    """The test files of the fault's room, those first that name its module or its function; the journeys are for `rest`."""
     files: list[Path] = []
-    of_doors = ("tests/journeys", *_TYPES) if isinstance(fault, DoorFault) else ()
+    of_doors = _TYPES if isinstance(fault, DoorFault) else ()
     for target in (*ROOMS[fault.room][1], *of_doors):
         path = checkout / target
         files += sorted(path.rglob("test_*.py")) if path.is_dir() else [path] * path.exists()
