@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.cpu_budget import exceeded, room_of
@@ -18,61 +19,77 @@ from tests.support.processes import LONG_S
 pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[1]
-BURN = "import time\nwhile time.process_time() < 0.5: pass"
+BURN = "import time\nwhile time.process_time() < 0.5: pass\n"
 BURNED_S = pytest.approx(0.5, rel=0.4)  # a start of Python comes on top, and clocks tick in hundredths
+# one that goes on with each line of its input: it starts a child that burns, and waits for it
+STARTS = f"""
+import os, subprocess, sys
+sys.stdin.readline()
+child = subprocess.Popen([sys.executable, "-S", "-c", {BURN!r}])
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+print("it has ended", flush=True)
+sys.stdin.readline()
+child.wait()
+print("it was waited for", flush=True)
+sys.stdin.readline()
+"""
+# one that ends at once and leaves a process that burns, says so, and stays until its input ends
+LEAVES = f"""
+import subprocess, sys
+stays = {BURN!r} + "print('burned', flush=True)\\nimport sys\\nsys.stdin.readline()"
+subprocess.Popen([sys.executable, "-S", "-c", stays])
+"""
 
 
-def burning(*under: str, **environment: str) -> subprocess.Popen:
-    return subprocess.Popen([*under, sys.executable, "-S", "-c", BURN], env={**os.environ, **environment})
+@contextmanager
+def program(text: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program, which ends with its input."""
+    command, env = [sys.executable, "-S", "-c", text], {**os.environ, **environment}
+    with subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        yield running
 
 
-@pytest.fixture
-def cpu():
-    made = TreeCpu()
-    yield made
-    made.close()
+def go_on(running: subprocess.Popen[str]) -> None:
+    running.stdin.write("\n")
+    running.stdin.flush()
 
 
-def test_a_child_that_was_waited_for_counts_once(cpu) -> None:
-    before_s = cpu.seconds()
-    burning().wait(LONG_S)
-    assert cpu.seconds() - before_s == BURNED_S
+@contextmanager
+def counted(root: int, mark: str = "") -> Iterator[TreeCpu]:
+    made = TreeCpu(root, mark)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
-def test_a_child_counts_while_it_runs_and_as_long_as_nobody_waits_for_it(cpu) -> None:
-    before_s = cpu.seconds()
-    child = burning()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert cpu.seconds() - before_s == BURNED_S
-    child.wait(LONG_S)
-    assert cpu.seconds() - before_s == BURNED_S
+def test_a_child_counts_once_before_and_after_it_was_waited_for() -> None:
+    with program(STARTS) as parent, counted(parent.pid) as cpu:
+        go_on(parent)
+        assert parent.stdout.readline() == "it has ended\n"
+        assert cpu.seconds() == BURNED_S
+        go_on(parent)
+        assert parent.stdout.readline() == "it was waited for\n"
+        assert cpu.seconds() == BURNED_S
 
 
 def test_a_process_counts_that_outlives_the_one_that_started_it() -> None:
     word = uuid.uuid4().hex
-    cpu = TreeCpu(mark=f"MARKED={word}")
-    try:
-        starts = f"import os, subprocess, sys\nprint(subprocess.Popen([sys.executable, '-S', '-c', {BURN!r}]).pid)"
-        done = subprocess.run([sys.executable, "-S", "-c", starts], env={**os.environ, "MARKED": word}, stdout=subprocess.PIPE)
-        orphan = int(done.stdout)
-        before_s = cpu.seconds()
-        try:
-            psutil.Process(orphan).wait(LONG_S)
-        except psutil.NoSuchProcess:
-            pass
-        assert cpu.seconds() - before_s == pytest.approx(0.5, abs=0.5) and cpu.seconds() > 0.3
-    finally:
-        cpu.close()
+    with program("input()") as idle, counted(idle.pid, f"MARKED={word}") as cpu, program(LEAVES, MARKED=word) as parent:
+        assert parent.stdout.readline() == "burned\n"
+        parent.wait(LONG_S)
+        assert cpu.seconds() == BURNED_S
+        parent.stdin.close()
+        idle.communicate("\n", LONG_S)
 
 
-def test_a_process_of_somebody_else_does_not_count(cpu) -> None:
-    child = burning()
-    other = TreeCpu(root=child.pid + 1 if child.pid + 1 != os.getpid() else 1)
-    try:
-        child.wait(LONG_S)
-        assert other.seconds() < 0.3
-    finally:
-        other.close()
+def test_a_process_of_somebody_else_does_not_count() -> None:
+    with program("input()") as idle, counted(idle.pid) as cpu, program(STARTS) as other:
+        go_on(other)
+        assert other.stdout.readline() == "it has ended\n"
+        assert cpu.seconds() < 0.1
+        other.communicate("\n\n", LONG_S)
+        idle.communicate("\n", LONG_S)
 
 
 def test_a_room_is_the_folder_of_a_test_below_all_tests_or_all_of_them() -> None:

@@ -303,7 +303,7 @@ def faults(shown):
     return wrong
 
 
-@each_run("quick", "solution", labs=("00", "06", "07"), scope="module")
+@each_run("quick", "solution", scope="module")
 @pytest.mark.browser
 @pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)
 def test_on_no_slide_of_a_lab_is_a_text_small_or_beyond_the_edge(source, kind, execute, tmp_path):

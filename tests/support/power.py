@@ -138,7 +138,7 @@ def _nearest_first(checkout: Path, fault: AnyFault) -> list[str]:
 
     def distance(file: Path) -> tuple[int, str]:
         text = file.read_text()
-        first = _TYPES[0].endswith(f"/{file.name}")  # the type checker sees each override and call in seconds
+        first = str(file.relative_to(checkout)) in _TYPES  # the type checker sees each override and call in seconds
         return -(4 * first + 2 * (function in text) + (stem in text)), str(file)
 
     return [str(file.relative_to(checkout)) for file in sorted(dict.fromkeys(files), key=distance)]
