@@ -64,7 +64,8 @@ class FromAfar:
 class SandboxArena:
     """An arena that runs the functions that `cells` make. `incidents` are the timeouts and crashes so far.
 
-    `changed` are objects of this package that changed in a process of the submission.
+    `changed` are objects of this package that changed in a process of the submission; in each run one rank, drawn from the
+    seed, looks for them.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class SandboxArena:
         blob = bytearray()
         job = {
             "mode": mode, "rank": rank, "world_size": n, "seed": self._seed, "run": self._runs,
-            "cells": self._cells, "args": encode(args, blob, name_of), "driver": "", **way,
+            "cells": self._cells, "args": encode(args, blob, name_of), "driver": "", "looks": False, **way,
         }  # fmt: skip
         if driver is not None:  # a sandbox finds the check's driver by its module and name
             job["driver"] = f"{driver.__module__}:{driver.__qualname__}"
@@ -179,7 +180,10 @@ class SandboxArena:
 
     def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
         self._runs += 1
-        result = GradedRun(self._sandbox, self._meter, jobs, secret=f"{self._secret} {self._runs}", **ways).go()
+        secret = f"{self._secret} {self._runs}"
+        looking, _ = random.Random(secret).choice([job for job in jobs if job[0]])
+        looking["looks"] = True
+        result = GradedRun(self._sandbox, self._meter, jobs, secret=secret, **ways).go()
         self.changed |= set(result.changed)
         if result.incident:
             self.incidents.append(result.incident)
