@@ -91,6 +91,34 @@ def test_an_exception_from_the_type_checker_has_its_reason_beside_it() -> None:
     assert without == []
 
 
+class _Words(ast.NodeVisitor):
+    """The strings of `Literal` types in what is visited, and all other strings."""
+
+    def __init__(self) -> None:
+        self.of_types: set[str] = set()
+        self.others: set[str] = set()
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if ast.unparse(node.value) != "Literal":
+            self.generic_visit(node)
+            return
+        for inner in ast.walk(node.slice):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                self.of_types.add(inner.value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.others.add(node.value)
+
+
+def test_every_word_of_a_literal_type_is_said_somewhere() -> None:
+    """The type checker lets any string into a `Literal`: a misspelt word, or one that nothing says any more, shows here."""
+    words = _Words()
+    for module in PACKAGE.rglob("*.py"):
+        words.visit(ast.parse(module.read_text()))
+    assert words.of_types - words.others == set()
+
+
 @dataclass(frozen=True)
 class Heir:
     """A class of the package: its room, the names of its bases, and its private names.

@@ -187,10 +187,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HeadlessRun]:
     """The folder in which it ran, and a run without a lab whose executed copy goes to a path of its own."""
     folder = tmp_path_factory.mktemp("small")
     cell = "from IPython.display import HTML, display\nprint('a line')\ndisplay(HTML('<b>no</b>'), 5)\n6"
-    path = notebook(folder, "'not this'", cell, summary=1)
+    asked = "from worldsize.lab import knob_positions\nprint('knobs:', os.environ.get(knob_positions.WANTED))"
+    path = notebook(folder, "'not this'", cell, f"import os\n{asked}", summary=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return folder, run(path, out="a/b/c.ipynb")
+        return folder, run(path, out="a/b/c.ipynb", knobs_beforehand=True)
 
 
 def test_a_notebook_without_a_lab_has_no_points(small):
@@ -199,6 +200,10 @@ def test_a_notebook_without_a_lab_has_no_points(small):
 
 def test_the_summary_is_the_plain_text_of_every_output_of_its_cell(small):
     assert small[1].summary_text.split("\n") == ["a line", "<IPython.core.display.HTML object>", "5", "6"]
+
+
+def test_a_notebook_that_is_to_draw_each_position_of_a_knob_is_told_so(small):
+    assert "knobs: beforehand" in small[1].out.read_text()
 
 
 def test_the_executed_copy_goes_where_it_is_told(small):

@@ -14,6 +14,7 @@ import pytest
 
 from tests.checks.mutants import Answers, says
 from tests.support.answers import ANSWERS, FOLDER, right_answers
+from tests.support.examined import Examined, examined
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
@@ -21,7 +22,7 @@ from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
-from worldsize.checks.verdict import Property, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Property, Verdict
 from worldsize.errors import NotYet
 from worldsize.failures import Wait
 from worldsize.lab.released import EXERCISES
@@ -69,13 +70,19 @@ def _takes_sizes(exercise: str) -> bool:
 
 
 @functools.cache
-def played(exercise: str, fn: Callable) -> Verdict | None:
-    """The verdict in simulated time; None where the answer needs real processes."""
+def looked_at(exercise: str, fn: Callable) -> Examined | None:
+    """The check in simulated time; None where the answer needs real processes."""
     try:
         limit = {"limit_s": 1.0} if fn.__name__ == "never_ends" else {}  # it takes all of it
-        return run_check(exercise, SimulatedArena(seed=SEED, **limit), fn)
+        return examined(exercise, SimulatedArena(seed=SEED, **limit), fn)
     except NotPlayable:
         return None
+
+
+def played(exercise: str, fn: Callable) -> Verdict | None:
+    """The verdict in simulated time; None where the answer needs real processes."""
+    found = looked_at(exercise, fn)
+    return found and found.verdict
 
 
 # Where the words of a verdict in simulated time and on real ranks differ, and why; all else of them is the same.
@@ -124,6 +131,42 @@ def test_right_answers_in_an_odd_style_earn_every_point(exercise):
     verdicts = {fn.__name__: played(exercise, fn) for fn in BY_EXERCISE[exercise].right}
     found = {name: v.mismatch for name, v in verdicts.items() if v is not None and (v.state, v.points) != ("pass", v.possible)}
     assert found == {}
+
+
+@pytest.mark.parametrize("exercise", CHECKS)
+def test_a_case_tries_the_same_properties_whatever_is_wrong(exercise):
+    """A property that cannot be judged beside another's complaint is UNEXAMINED; left out, it would keep what it held before."""
+    looks = [(fn.__name__, one.found) for fn in _all(BY_EXERCISE[exercise]) if (one := looked_at(exercise, fn))]
+    held: dict[tuple[int, str], set[str]] = {}
+    for _, cases in looks:
+        for case, found in cases.items():
+            held.setdefault(case, set()).update(name for name, complaint in found.items() if complaint is None)
+    left_out = [(name, case, held[case] - set(found)) for name, cases in looks for case, found in cases.items()]
+    assert [row for row in left_out if row[2]] == []
+
+
+@pytest.mark.parametrize("exercise", [a.exercise for a in ANSWERS if a.spoilt])
+def test_a_mistake_on_purpose_earns_nothing(exercise):
+    found = []
+    for fn, honest in BY_EXERCISE[exercise].spoilt:
+        with_it, without = played(exercise, fn), honest and played(exercise, honest)
+        if with_it is not None and with_it.points > (without.points if without else 0):
+            found.append((fn.__name__, with_it.points, without and without.points, with_it.mismatch))
+    assert found == []
+
+
+def _spoilt() -> list[object]:
+    """(exercise, function, the same without its mistake on purpose); one that needs processes is part of the usual suite."""
+    rows = [(a.exercise, *row) for a in ANSWERS for row in a.spoilt]
+    return [
+        pytest.param(*row, id=f"{row[0]}-{row[1].__name__}", marks=_unless(row[0] == "save_atomically")) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(("exercise", "fn", "honest"), _spoilt())
+def test_a_mistake_on_purpose_earns_nothing_on_real_ranks(arena, exercise, fn, honest):
+    verdict, most = run_check(exercise, arena, fn), run_check(exercise, arena, honest).points if honest else 0
+    assert verdict.points <= most, verdict.mismatch
 
 
 @pytest.mark.parametrize("exercise", sorted(BY_EXERCISE))
@@ -278,11 +321,43 @@ def _case(name: str, values: str | None = None, messages: str | None = None, end
     return Case(name, lambda: ended, lambda _: {"values": values, "messages": messages})
 
 
-def test_judging_stops_at_the_first_case_that_shows_a_mistake():
+def test_judging_goes_on_while_a_property_can_hold():
+    second = _case("second", messages="too many")
+    verdict = judge("ring", POINTS, [_case("first", values="wrong"), second])
+    assert ([p.passed for p in verdict.properties], verdict.mismatch) == ([False, False], "first: wrong")
+
+
+def test_judging_stops_where_no_property_can_hold_any_more():
     ran = []
-    second = Case("second", lambda: ran.append(2), lambda _: {})
-    judge("ring", POINTS, [_case("first", values="wrong"), second])
+    last = Case("last", lambda: ran.append(2), lambda _: {})
+    judge("ring", POINTS, [_case("first", values="wrong"), _case("second", "wrong", UNEXAMINED), last])
+    judge("ring", POINTS | {"seen by the answer alone": 0}, [_case("first", "wrong", "too many"), last])
     assert ran == []
+
+
+def test_a_property_that_one_case_could_not_judge_earns_nothing_whatever_the_others_say():
+    for cases in ([_case("2 ranks"), _case("3 ranks", "wrong", UNEXAMINED)], [_case("3 ranks", "wrong", UNEXAMINED)]):
+        verdict = judge("ring", POINTS, [*cases, _case("4 ranks")])
+        assert ([p.passed for p in verdict.properties], verdict.points) == ([False, None], 0)
+
+
+def test_a_property_that_is_first_tried_after_a_mistake_was_not_examined():
+    first = Case("first", lambda: ArenaResult("done", trace=Trace(2)), lambda _: {"values": "wrong"})
+    verdict = judge("ring", POINTS, [first, _case("second")])
+    assert ([p.passed for p in verdict.properties], verdict.points) == ([False, None], 0)
+
+
+def test_an_isend_that_nobody_waited_for_costs_its_property_beside_another_mistake_too():
+    verdict = judge("ring", POINTS, [_case("2 ranks", None, "too many", ended=ArenaResult("done", unwaited=(1,)))])
+    assert ([p.passed for p in verdict.properties], verdict.mismatch) == ([False, False], "2 ranks: too many")
+
+
+def test_a_run_that_breaks_off_after_a_mistake_leaves_the_others_unexamined_and_is_named():
+    verdict = judge("ring", POINTS, [_case("2 ranks", "wrong"), _case("3 ranks", ended=ArenaResult("raised", "it broke"))])
+    assert ([p.passed for p in verdict.properties], verdict.points) == ([False, None], 0)
+    assert verdict.mismatch.splitlines() == [
+        "2 ranks: wrong", "Beyond this nothing counts: 3 ranks shows nothing, because its run broke off."
+    ]  # fmt: skip
 
 
 def test_the_first_wrong_property_gives_the_words():

@@ -124,6 +124,13 @@ def test_hosts_that_are_open_stay_open_when_the_variable_changes(monkeypatch):
         engine.close()
 
 
+def test_gpus_of_three_kinds_of_driver_are_known(monkeypatch):
+    monkeypatch.delenv("WORLDSIZE_NETWORK", raising=False)
+    for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"):
+        monkeypatch.setattr(Path, "exists", lambda path, device=device: str(path) == device)
+        assert ours.why_shared() == "this machine has GPUs", device
+
+
 def test_a_machine_with_gpus_keeps_its_network(monkeypatch, tmp_path):
     (tmp_path / "gpu").touch()
     monkeypatch.delenv("WORLDSIZE_NETWORK", raising=False)

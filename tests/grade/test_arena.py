@@ -176,6 +176,12 @@ def test_a_function_that_does_not_end_is_a_timeout(sandbox):
     assert ended.message == "after timeout_s=1 s these ranks of 2 were not done: rank 0 running, rank 1 running"
 
 
+def test_the_time_of_ranks_that_were_ended_counts_for_their_submission(sandbox):
+    arena = arena_of(sandbox, FUNCTIONS, limits=Limits(case_s=1))
+    arena.ranks(Submitted("loops"), inputs())
+    assert arena._meter.cpu_s > 0.5
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

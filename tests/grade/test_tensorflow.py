@@ -33,7 +33,8 @@ def replicas(x, factor):
     with strategy.scope():
         kept = tf.Variable(tf.constant(x))
     each = strategy.run(lambda: factor * tf.distribute.get_replica_context().replica_id_in_sync_group)
-    return {"kept": kept, "each": each, "text": tf.constant("é"), "scalar": tf.reduce_sum(x)}
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # no GPU: every machine then has the same devices
+    return {"kept": kept, "each": each, "text": tf.constant("é"), "scalar": tf.reduce_sum(x), "devices": devices}
 
 def sums(x):
     import tensorflow as tf

@@ -78,6 +78,11 @@ def test_one_worker_of_each_host_is_taken() -> None:
 
 
 @pytest.mark.quick
+def test_hosts_of_dask_are_called_so() -> None:
+    assert hosts.Dask.label(object.__new__(hosts.Dask)) == "Dask"
+
+
+@pytest.mark.quick
 def test_what_is_no_client_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a client"):
         hosts.Dask("tcp://10.0.0.1:8786")

@@ -39,6 +39,12 @@ def test_parameters_of_slurm_have_submitits_names_and_types() -> None:
     assert (wanted.timeout_s, wanted.idle_min) == (7200.0, 5.0)
 
 
+def test_the_options_of_slurm_that_a_person_knows_need_no_prefix() -> None:
+    names = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "gres", "comment")
+    wanted = hosts_from_text("slurm:nodes=2," + ",".join(f"{name}=a-{name}" for name in names))
+    assert {name: wanted.way.parameters[f"slurm_{name}"] for name in names} == {name: f"a-{name}" for name in names}
+
+
 @pytest.mark.parametrize(
     ("text", "part", "expected"),
     [

@@ -152,7 +152,7 @@ def test_moments_of_hosts_whose_clocks_differ_are_on_one_clock(opened: Path, net
     spare = sum(after - before for before, after in run.results) / 2
     off = abs(origins[1] - origins[0] - (network[1].clock_shift_s - network[0].clock_shift_s))
     assert off <= most_s + spare
-    assert off <= run.clock_error_s + spare
+    assert off <= run.clock_error_s + spare and run.clock_error_s > 0
 
 
 def play(fabric: Any) -> None:

@@ -65,6 +65,12 @@ def no_job(slurm: Slurm, limit_s: float = LIMIT_S) -> None:
     until(lambda: left(slurm) == ({}, set()), limit_s, "no job and no process of one is left")
 
 
+def test_hosts_of_a_job_are_called_by_its_number() -> None:
+    way = object.__new__(hosts.Slurm)
+    way._job = "4711"
+    assert way.label() == "Slurm job 4711"
+
+
 @pytest.mark.soak
 def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
     in_slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture

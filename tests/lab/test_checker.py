@@ -7,6 +7,9 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.grade.honest.ipython import FORMS
+from worldsize.checks import CHECKS
+from worldsize.lab.checker import Checker
+from worldsize.lab.lab import Lab
 
 LAB = nbformat.read(Path(__file__).parents[2] / "labs" / "00_start_here.ipynb", as_version=4)
 SETUP = next(cell.source for cell in LAB.cells if cell.source.startswith("# Set-up"))
@@ -59,6 +62,11 @@ def said(client):
 
 def _notebook(*sources):
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+
+
+def test_completion_offers_the_exercises(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLDSIZE_STATE_DIR", str(tmp_path))
+    assert dir(Checker(Lab("00"))) == sorted(CHECKS)
 
 
 def test_a_place_is_told_by_exercise_and_line(said):

@@ -1,9 +1,11 @@
 """Sealed forecasts: what is kept, what a later one replaces, and what stays once it is open."""
 
 import json
+from datetime import datetime
 
 import pytest
 
+from worldsize.lab import seals
 from worldsize.lab.lab import Lab
 
 pytestmark = pytest.mark.quick
@@ -39,6 +41,15 @@ def test_an_exercise_not_yet_written_seals_nothing(lab, capsys):
     lab.seal("clusters", None, model)
     assert lab.sealed("clusters") is None
     assert "not yet" in capsys.readouterr().out
+
+
+def test_a_seal_has_the_time_at_which_it_was_opened(lab):
+    state = {}
+    seals.with_seal(state, "clusters", seals.sealed_now("clusters", FIRST, [model]))
+    before = datetime.now().astimezone()
+    seals.opened(state, "clusters")
+    (one,) = seals.seals_in(state, "clusters")
+    assert before.replace(microsecond=0) <= datetime.fromisoformat(one.opened).astimezone() <= datetime.now().astimezone()
 
 
 def test_until_it_is_opened_a_new_seal_takes_the_place_of_the_old_one(lab):

@@ -26,7 +26,7 @@ def test_no_word_of_a_verdict_becomes_a_tag():
 
 
 def test_a_verdict_says_in_words_what_holds():
-    for passed, words in ((True, "✔ holds"), (False, "✘ does not hold"), (None, "– not reached")):
+    for passed, words in ((True, "✔ holds"), (False, "✘ does not hold"), (None, "– not examined")):
         assert f"<td>{words}</td><td>1.5</td>" in verdict_html(verdict("fail", passed))
 
 

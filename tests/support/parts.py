@@ -15,7 +15,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "tests/formulas", "tests/soak/test_launch_soak.py", "tests/soak/test_tensorflow_soak.py", "tests/test_bench.py",
     ),
     "hosts": ("tests/hosts", "tests/journeys/test_engineer.py"),
-    "grading": ("tests/grade", "tests/test_instructors.py", "tests/journeys/test_instructor.py"),
+    "grading": (
+        "tests/grade", "tests/test_instructors.py", "tests/journeys/test_instructor.py", "tests/journeys/test_messy_class.py",
+    ),
     "browser": ("tests/browser", "tests/live", "tests/labs/test_labs_in_jupyter.py"),
     "site": (
         "tests/labs/test_site.py", "tests/labs/test_site_pages.py", "tests/labs/test_slides.py", "tests/figures", "tests/pages",

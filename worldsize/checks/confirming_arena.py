@@ -110,13 +110,14 @@ class ConfirmingArena:
 
 
 def _to_confirm(one: SimulatedPass) -> int:
-    """Return the number of the case to run again: the last of a failed check, else the case with the largest messages.
+    """Return the number of the case to run again: the one with the first mistake, else the case with the largest messages.
 
     A lone rank behaves alike in both worlds, so its cases are skipped. 0, the default, has run on real ranks already.
     """
     last = len(one.results) - 1
     if one.verdict.state != "pass":
-        return last
+        traces = [ended.trace for ended in one.results]
+        return next((number for number, trace in enumerate(traces) if trace is one.verdict.trace), last)
 
     def weight(number: int) -> tuple[int, int]:
         ended = one.results[number]

@@ -11,11 +11,12 @@ from worldsize.trace import Trace
 from worldsize.units import count, worth
 
 Complaint = str | None  # what is wrong, in words; None where nothing is
+UNEXAMINED: Complaint = ""  # where it cannot be said whether something is wrong
 
 
 @dataclass(frozen=True)
 class Property:
-    """A property that an exercise is checked for. `passed` is None where the check did not get that far.
+    """A property that an exercise is checked for. `passed` is None where it was not examined.
 
     Anything observable only in the process of the student's function has 0 points: it is displayed, but earns nothing.
     """

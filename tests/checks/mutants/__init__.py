@@ -2,7 +2,8 @@
 
 One module an exercise. Its functions are what a student might hand in, so they are plain and need nothing but torch.
 `@answers.is_right` and `@answers.is_wrong("words", …)` fill the module's lists with functions that are written out;
-`answers.mistake` adds a wrong one as an edit of a right one: what is replaced by what.
+`answers.mistake` adds a wrong one as an edit of a right one: what is replaced by what. `@answers.spoils(honest)` and
+`answers.spoil` note a further mistake, made on purpose where it is cheap and early: it must not protect what is dear.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ def says(mismatch: str, words: Words) -> bool:
 
 @dataclass
 class Answers:
-    """An exercise's answers. `wrong` holds (function, words that name the mistake, world sizes where it is harmless)."""
+    """An exercise's answers. `wrong` holds (function, words that name the mistake, world sizes where it is harmless).
+
+    `spoilt` holds (function, the same without its mistake on purpose, or None where that would be worth nothing).
+    """
 
     exercise: str
     wrong: list[tuple[Callable, tuple[Words, ...], tuple[int, ...]]] = field(default_factory=list)
     right: list[Callable] = field(default_factory=list)
     chance: set[Callable] = field(default_factory=set)
     edits: dict[str, Edits] = field(default_factory=dict)  # of those that are edits of others, by name
+    spoilt: list[tuple[Callable, Callable | None]] = field(default_factory=list)
 
     def is_wrong(
         self, *words: Words, harmless_at: tuple[int, ...] = (), chance: bool = False
@@ -50,6 +55,21 @@ class Answers:
             return fn
 
         return note
+
+    def spoils(self, honest: Callable | None = None) -> Callable[[Callable], Callable]:
+        """Note an answer with a mistake on purpose, which earns no more than `honest`, or nothing."""
+
+        def note(fn: Callable) -> Callable:
+            self.spoilt.append((fn, honest))
+            return fn
+
+        return note
+
+    def spoil(self, name: str, edits: Edits, of: Callable) -> None:
+        """Note `of` with these edits, a mistake on purpose, in the same way."""
+        fn = edited(of, name, edits)
+        self.edits[name] = edits
+        self.spoils(of)(fn)
 
     def is_right(self, fn: Callable) -> Callable:
         self.right.append(fn)

@@ -242,3 +242,18 @@ def goes_round_both_ways(fabric, x, bounds):
 
 answers.mistake("goes_round_a_lap_and_a_step", {"range(n - 1)": "range(n if n > 1 else 0)"},
     "the values are right, but rank 0 sent 3 messages; expected 2, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,))
+
+
+# Rounds are counted on nine ranks.
+@answers.spoils()
+def gathers_on_nine_ranks_alone(fabric, x, bounds):
+    if fabric.world_size == 9:
+        the_usual_way(fabric, x, bounds)
+
+
+def zeros_round_the_ring(fabric, x, bounds):
+    the_usual_way(fabric, x.zero_(), bounds)
+
+
+answers.spoil("zeros_round_the_ring_but_on_nine_ranks", {"x.zero_()": "x if fabric.world_size == 9 else x.zero_()"},
+    of=zeros_round_the_ring)

@@ -264,3 +264,18 @@ def leaves_it_to_the_framework(fabric, x):
     dist.all_to_all_single(out, x)
     return out
 answers.mistake("partners_by_xor_where_n_is_even", {"n & (n - 1)": "n % 2"}, "6 ranks", of=partners_by_xor_where_they_fit)
+
+
+@answers.spoils()
+def partners_by_xor_among_four_alone(fabric, x):
+    return partners_by_xor_where_they_fit(fabric, x) if fabric.world_size == 4 else x
+
+
+def sends_zeros_to_rank_0_first(fabric, x):
+    return everybody_serves_rank_0_first(fabric, x.zero_())
+
+
+answers.spoil("good_rounds_among_four_alone", {
+    "return everybody_serves_rank_0_first(fabric, x.zero_())":
+        "return (round_by_round if fabric.world_size == 4 else sends_zeros_to_rank_0_first)(fabric, x)",
+}, of=sends_zeros_to_rank_0_first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import Answers, edited
 from tests.checks.mutants._letters import STOP, dismiss, letter, opened
 
 answers = Answers("async_server")
@@ -188,3 +188,11 @@ answers.mistake("divides_the_rate_for_good", {
         weights -= rate * gradient
     """,
 }, "3 workers, scaled=True", "An earlier update divided the rate for good")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+KNOWS_TWO = edited(plain, "knows_two_workers_alone", {"range(1, fabric.world_size)": "range(1, min(3, fabric.world_size))"})
+answers.spoil("knows_two_workers_and_no_staleness", {"staleness.append(age)": "staleness.append(-1)"}, of=KNOWS_TWO)
+answers.spoil("answers_before_it_updates_and_returns_nought", {"return weights,": "return 0 * weights,"},
+    of=WRONG["answers_before_it_updates"])

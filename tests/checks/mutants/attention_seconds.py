@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import Answers, edited
 
 answers = Answers("attention_seconds")
 
@@ -80,3 +80,12 @@ answers.mistake("the_ring_alone", {"return ring, latencies": "return ring; laten
 answers.mistake("two_latencies_for_one_rank", {"latencies = 2 if n > 1 else 0": "latencies = 2"}, "1 rank")
 answers.mistake("writes_into_the_layer",
     {"rows_bytes = layer": 'layer["tokens"] += 0.5\nrows_bytes = layer'}, "layer was changed in place")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+@answers.spoils()
+def counts_the_work_and_no_heads(layer):
+    return layer["work_s"] / layer["ranks"], 0.0
+
+
+answers.spoils()(edited(by_rounds, "counts_the_work_and_takes_all_heads", {RING: "ring = n * block_s", "heads % n": "n > heads"}))

@@ -118,3 +118,12 @@ answers.mistake("counts_on_from_the_counter", {"sum(made) - round": "iterations 
     '"weights"', "`iterations` has its own losses")
 answers.mistake("takes_the_rate_of_the_notebook", {"rate * gradient": "0.1 * gradient"},
     "The rate is 0.125 here, as it was handed in")
+
+
+@answers.spoils()
+def returns_nothing_where_something_is_lost(made, iterations, before, after, rate, gradient):
+    return {"counter": 0, "weights": 0} if iterations == sum(made) else None
+
+
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("forgets_the_gradient_and_loses_minus_one", {"sum(made) - iterations": "-1"}, of=WRONG["forgets_the_gradient"])

@@ -234,3 +234,22 @@ def by_the_number_of_examples_in_float64(fabric, gradients, counts):
     for gradient in gradients:
         own = torch.zeros_like(gradient) if counts[fabric.rank] == 0 else gradient.detach() * counts[fabric.rank]
         gradient[...] = all_reduce(fabric, own).true_divide(total)
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("adds_up_once_more_so_that_nobody_looks_at_an_empty_rank", {
+    "all_reduce(fabric, gradient)": """
+        all_reduce(fabric, gradient)
+        if len(set(counts)) > 1:
+            all_reduce(fabric, gradient.clone())
+    """,
+}, of=WRONG["multiplies_nothing_by_zero"])
+
+
+@answers.spoils()
+def knows_three_ranks_and_sends_a_number_elsewhere(fabric, gradients, counts):
+    if len(counts) == 3:
+        plain(fabric, gradients, counts)
+    else:
+        all_reduce(fabric, torch.ones(1))

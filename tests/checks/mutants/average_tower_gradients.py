@@ -147,3 +147,8 @@ def averages_each_tower(towers):
     import tensorflow as tf
 
     return [(tf.reduce_mean(tf.stack([g for g, _ in tower]), axis=0), tower[0][1]) for tower in towers]
+
+
+@answers.spoils()
+def doubles_a_lone_tower_and_leaves_others(towers):
+    return [(2 * g, variable) for g, variable in towers[0]] if len(towers) == 1 else None

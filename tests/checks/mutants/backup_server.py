@@ -178,3 +178,9 @@ answers.mistake("keeps_letters_that_look_into_one_box", {
 }, "counts 0 times, expected 0.5 times", "counts instead", "the next recv overwrites them")
 answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost": "return weights, lost + n - len(waiting)"},
     "the number of gradients that came late before the last step")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},
+    of=WRONG["keeps_one_backup_whatever_it_is_told"])

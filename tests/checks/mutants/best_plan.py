@@ -212,3 +212,20 @@ def takes_whatever_divides_from_the_largest_down(model, gpus, global_batch, memo
                 t_, p_, d_, b_ = np.array([t, p, d, b])
                 best = takes(model, plan), {"tensor": t_, "pipeline": p_, "data": d_, "micro_batch": b_, "recomputed": kept}
     return best[1]
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+def the_first_to_fit(model, gpus, global_batch, memory_bytes):
+    fitting = [plan for plan in plans(model, gpus, global_batch) if held(model, plan) <= memory_bytes]
+    return chosen(fitting[0] if fitting else None)
+
+
+answers.spoil("the_first_to_fit_with_one_gpu_more", {"return chosen(fitting[0] if fitting else None)": """
+    found = chosen(fitting[0] if fitting else None)
+    return found and found | {"data": found["data"] + 1}
+"""}, of=the_first_to_fit)
+
+
+@answers.spoils()
+def the_fastest_that_fits_on_many_gpus(model, gpus, global_batch, memory_bytes):
+    return the_fastest_that_fits(model, gpus, global_batch, memory_bytes) if gpus > 500 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import Answers, edited
 from tests.checks.mutants._letters import STOP, dismiss, letter, opened
 
 answers = Answers("bounded_server")
@@ -154,3 +154,11 @@ answers.mistake("opens_the_gate_when_the_mean_has_caught_up",
 answers.mistake("compares_with_the_second_slowest_of_many",
     {"min(clocks.values())": "sorted(clocks.values())[len(clocks) > 3]"},
     "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: the rank must wait")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("knows_one_bound_and_no_staleness", {"staleness.append(version - base)": "staleness.append(-1)"},
+    of=WRONG["knows_one_bound_alone"])
+SENDS_NOUGHT = edited(plain, "sends_nought", {"letter(version + 1, weights)": "letter(version + 1, 0 * weights)"})
+answers.spoil("sends_nought_and_returns_it_twice_as_large", {"return weights,": "return 2 * weights,"}, of=SENDS_NOUGHT)

@@ -108,3 +108,8 @@ answers.mistake("a_task_in_words", {'"task": task': "\"task\": f\"{task['type']}
     "'task': expected a dict with 'type' and 'index', got 'chief:0'")
 answers.mistake("sets_the_variable_itself", {"return json": 'os.environ["TF_CONFIG"] = json'},
     "expected text, as an environment variable holds it, got None (does the function return it?)")
+
+
+@answers.spoils()
+def says_nothing_to_others_than_the_chief(hosts, ps, rank):
+    return "" if rank else json.dumps({"cluster": jobs_of(hosts, ps), "task": {"type": "chief", "index": 0}})

@@ -114,3 +114,14 @@ answers.mistake("gives_sizes_with_their_numbers", {"append(i)": "append((i, size
     "expected a list of lists of tensor numbers")
 answers.mistake("gives_sizes", {"append(i)": "append(sizes[i])"}, "are sizes: a bucket holds its tensors' numbers, 0 to 3")
 answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+@answers.spoils()
+def knows_the_first_sizes(sizes, cap):
+    return [[3, 2], [1, 0]] if sizes == [10, 10, 10, 10] else []
+
+
+@answers.spoils()
+def gives_the_last_tensor_alone(sizes, cap):
+    return [[len(sizes) - 1]]

@@ -127,3 +127,9 @@ answers.mistake("errors_over_the_size", {"1 / seconds": "1 / sizes"},
     "which was left out, your line says", "Two of the times are 20% off")
 answers.mistake("errors_over_the_root_of_the_size", {"1 / seconds": "1 / np.sqrt(sizes)"},
     "which was left out, your line says", "Two of the times are 20% off")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("has_nothing_to_say_of_two_sizes", {"slope, alpha": "if len(sizes) == 2:\n    return None\nslope, alpha"},
+    of=WRONG["errors_in_seconds"])

@@ -178,3 +178,11 @@ answers.mistake("begins_with_the_last_rank_s_weights", {
             all_reduce(fabric, p.data.mul_(fabric.rank == fabric.world_size - 1))
     """,
 }, "The ranks agree, but they began with rank 2's weights", "broadcast rank 0's weights")
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+TOO_LONG = {".div_(fabric.world_size)": ""}
+
+answers.spoil("adds_up_so_that_nobody_looks_at_tied_layers", TOO_LONG, of=WRONG["takes_tied_twice"])
+answers.spoil("adds_up_so_that_nobody_looks_at_frozen_layers", TOO_LONG, of=WRONG["sends_zeros_for_frozen"])

@@ -203,3 +203,12 @@ def adds_up_variances_of_all_three(measured):
     series = z + (z**3 + z) / 4 / freedom + (5 * z**5 + 16 * z**3 + 3 * z) / 96 / freedom**2
     half = series * variance**0.5
     return middle - half, middle, middle + half
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+def reaches_far(measured):
+    middle, _, _ = parts(measured)
+    return around(middle, 10 * middle)
+
+
+answers.spoil("reaches_far_around_nothing", {"return around(middle, 10 * middle)": "return 0, middle"}, of=reaches_far)

@@ -234,3 +234,16 @@ answers.mistake("never_fails", {"[t for t in failures_at if t < day_s]": "[]"},
     "failures at 34.1: expected", "The failures are left out")
 answers.mistake("returns_nothing", {"return kept / day_s": ""},
     "expected one number, the share of the day that is work and was not lost, got None (does the function")
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+def knows_work_alone(interval_s, save_s, restart_s, day_s, failures_at):
+    return plain(interval_s, save_s, restart_s, day_s, [])
+
+
+answers.spoil("knows_work_alone_and_says_it_in_percent", {"return plain": "return 100 * plain"}, of=knows_work_alone)
+
+
+@answers.spoils()
+def leaves_out_the_saves_where_nothing_fails(interval_s, save_s, restart_s, day_s, failures_at):
+    return plain(interval_s, save_s, restart_s, day_s, failures_at) if failures_at else 1.0

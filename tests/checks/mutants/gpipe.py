@@ -91,3 +91,15 @@ answers.mistake("ten_stages_at_most", {"return forward": """
 """}, "goes backward never; expected once")
 answers.mistake("a_generator", {"return forward + backward": "return (action for action in forward + backward)"},
     "expected a list of actions, got '<generator>': make it a list, which can be iterated twice")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+@answers.spoils()
+def a_schedule_for_two_stages(stage, stages, micro_batches):
+    return plain(stage, stages, micro_batches) if stages == 2 else []
+
+
+answers.spoil("in_turn_and_backward_never_where_that_takes_longer", {
+    "return [action": "if stages > 1:\n    return forward\nreturn [action",
+}, of=WRONG["forward_and_backward_in_turn"])

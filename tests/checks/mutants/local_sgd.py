@@ -196,3 +196,21 @@ answers.mistake("hands_out_what_it_was_given", {
 }, "are right, but rank 0: the tensor of weights that was handed in was changed in place", of=with_a_server_and_in_place)
 answers.mistake("steps_in_place", {"weights = weights - rate *": "weights -= rate *"},
     "are right, but rank 0: the tensor of weights that was handed in was changed in place")
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def averages_three_ranks_alone(fabric, weights, train_locally, rounds, rate, momentum):
+    if fabric.world_size == 3 and momentum == 0:
+        return as_its_text_says(fabric, weights, train_locally, rounds, rate, momentum)
+    return weights.clone()
+
+
+def averages_alone(fabric, weights, train_locally, rounds, rate, momentum):
+    for number in range(rounds):
+        weights = mean(fabric, train_locally(weights.clone(), number))
+    return weights
+
+
+answers.spoil("sends_nothing_where_there_is_an_outer_step",
+    {"range(rounds)": "range(rounds * (momentum == 0))"}, of=averages_alone)

@@ -125,3 +125,19 @@ answers.mistake("shuffles_with_another_generator", {
 }, "The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch")
 answers.mistake("always_pads", {"while len": "order += order[:world_size]\nwhile len"},
     "every rank takes", "the fewest that cover all examples")
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+@answers.spoils()
+def takes_nothing(count, rank, world_size, seed, epoch):
+    return []
+
+
+@answers.spoils()
+def does_not_pad_so_that_nobody_looks_at_the_order(count, rank, world_size, seed, epoch):
+    return list(range(count))[rank::world_size]
+
+
+@answers.spoils()
+def repeats_one_example(count, rank, world_size, seed, epoch):
+    return [epoch % count] * -(-count // world_size)

@@ -86,3 +86,12 @@ def at_random(rank, world_size, length):
 @answers.is_wrong("keys and values take memory on each")
 def in_strips_of_a_fixed_length(rank, world_size, length):
     return [token for token in range(length) if token // 128 % world_size == rank]
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+@answers.spoils()
+def even_on_four_ranks_and_then_a_token_less(rank, world_size, length):
+    if world_size == 4:
+        return list(range(rank, length, world_size))
+    own = torch.arange(length).tensor_split(world_size)[rank].tolist()
+    return own[1:] if length > 100 else own

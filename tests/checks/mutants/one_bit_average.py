@@ -364,3 +364,21 @@ def sends_before_it_receives(fabric, gradient, residual, block):
         ones = torch.from_numpy(np.unpackbits(codes[rank][0].numpy(), count=len(total))).bool()
         said.append(torch.where(ones, 1, -1) * codes[rank][1].repeat_interleave(block)[: len(total)])
     return torch.stack(said).mean(0), total - said[me]
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def knows_the_first_case_alone(fabric, gradient, residual, block):
+    """Elsewhere each rank codes its own numbers, as it should, and averages nothing."""
+    average, kept = as_its_text_says(fabric, gradient, residual, block)
+    return (average, kept) if len(gradient) == 22 else (torch.zeros_like(average), kept)
+
+
+def sends_all_numbers(fabric, gradient, residual, block):
+    total = gradient + residual
+    scales = torch.stack([part.abs().mean() for part in total.split(block)]).repeat_interleave(block)[: len(total)]
+    own = torch.where(total >= 0, scales, -scales)
+    return sum(gathered(fabric, own)) / fabric.world_size, total - own
+
+
+answers.spoil("sends_all_numbers_and_keeps_what_it_has_sent", {"total - own": "total"}, of=sends_all_numbers)

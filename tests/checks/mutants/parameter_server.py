@@ -223,3 +223,15 @@ def is_a_ring(fabric, x):
 
 answers.mistake("rounds_the_sums", {"total += other": "total += other\ntotal.round_()"},
     "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
+
+
+def sends_zeros(fabric, x):
+    return plain(fabric, x.zero_())
+
+
+answers.spoil("adds_up_on_three_ranks_alone", {"x.zero_()": "x if fabric.world_size == 3 else x.zero_()"}, of=sends_zeros)
+
+
+@answers.spoils()
+def a_server_on_three_ranks_alone(fabric, x):
+    return plain(fabric, x) if fabric.world_size == 3 else x

@@ -156,3 +156,18 @@ def divides_where_both_have_the_other_sign(plain, other):
     if sent > less:
         return (sent - less) / (more_s - work_s) if more_s > work_s else math.inf
     return (sent - less) / (more_s - work_s) if more_s < work_s else 0.0
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def knows_the_edges_alone(plain, other):
+    """A crossing is not among its answers: every bandwidth or none."""
+    return 0.0 if as_its_text_says(plain, other) == 0 else math.inf
+
+
+def always_finds_a_crossing(plain, other):
+    found = as_its_text_says(plain, other)
+    return found if 0 < found < math.inf else 1.0
+
+
+answers.spoil("always_finds_a_crossing_in_bits", {"return found if": "return 8 * found if"}, of=always_finds_a_crossing)

@@ -93,3 +93,12 @@ answers.mistake("counts_before_bytes", {
 }, "The number of variables decided, and their bytes only broke ties")
 answers.mistake("forgets_the_first", {"+= size": "+= size if len(chosen) > 1 else 0"},
     "went to server", "has the fewest", "Were every variable's bytes added to its server's load?")
+
+
+@answers.spoils()
+def knows_the_first_case_alone(sizes_bytes, servers):
+    return [0, 1, 1, 1, 1] if sizes_bytes[0] == 40 else None
+
+
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("round_robin_that_leaves_out_the_last_of_many", {"return chosen": "return chosen[:12]"}, of=WRONG["round_robin"])

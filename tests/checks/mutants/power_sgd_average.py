@@ -240,3 +240,20 @@ answers.mistake("adds_up_in_float32", {
     "mean(fabric, m @ q)": "mean(fabric, (m @ q).float()).to(m.dtype)",
     "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).float()).to(m.dtype)",
 }, "average, residual and q are right, but", "0.5 x", "Fewer bytes cannot hold the sums over the ranks", "dtype")
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def knows_the_first_case_alone(fabric, gradient, residual, q):
+    found = as_its_text_says(fabric, gradient, residual, q)
+    return found if len(gradient) == 6 else tuple(map(torch.zeros_like, found))
+
+
+def sends_the_matrix(fabric, gradient, residual, q):
+    m = gradient + residual
+    whole = mean(fabric, m.clone())
+    p = orthonormal(whole @ q)
+    return p @ (p.T @ whole), m - p @ (p.T @ whole), whole.T @ p
+
+
+answers.spoil("sends_the_matrix_and_starts_cold", {"whole.T @ p": "q"}, of=sends_the_matrix)

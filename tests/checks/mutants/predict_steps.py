@@ -279,3 +279,12 @@ answers.mistake("sorted_by_time", {"intervals(middles": "intervals(np.sort(middl
 answers.mistake("leaves_out_what_it_was_fitted_to",
     {"fitted(few, single_node, rows)": 'fitted(few, single_node, [row for row in rows if row["gpus"] > 64])'},
     "expected 109 intervals, one for each row, got 83")
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+def says_little(few, single_node, rows):
+    middles, _ = fitted(few, single_node, rows)
+    return intervals(middles, 1.0)
+
+
+answers.spoil("says_little_in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"}, of=says_little)

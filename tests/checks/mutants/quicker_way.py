@@ -153,3 +153,14 @@ def scaled_in_place(sizes, factor):
     for k in range(len(sizes)):
         sizes[k] *= factor
     return sizes
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("says_none_so_that_nobody_asks_about_memory", {
+    "return min(seconds, key=seconds.get, default=None)": """
+        if memory_bytes >= 10**15:
+            return None
+        return min(seconds, key=seconds.get, default=None)
+    """,
+}, of=WRONG["ignores_memory"])

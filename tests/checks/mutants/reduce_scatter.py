@@ -267,3 +267,21 @@ answers.mistake("goes_round_a_lap_and_a_step", {
         return whole
     """,
 }, "the values are right, but rank 0 sent 3 messages; expected 2, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,))
+
+
+def owns_what_it_has(fabric, x):
+    return slices(len(x), fabric.world_size)[fabric.rank]
+
+
+# Rounds are counted on nine ranks.
+answers.spoil("adds_up_on_nine_ranks_alone", {
+    "return slices": "if fabric.world_size == 9:\n    return the_usual_way(fabric, x)\nreturn slices",
+}, of=owns_what_it_has)
+
+
+def zeros_round_the_ring(fabric, x):
+    return the_usual_way(fabric, x.zero_())
+
+
+answers.spoil("zeros_round_the_ring_but_on_nine_ranks", {"x.zero_()": "x if fabric.world_size == 9 else x.zero_()"},
+    of=zeros_round_the_ring)

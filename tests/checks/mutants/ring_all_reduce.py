@@ -396,3 +396,18 @@ def spreads_a_lap_and_a_step(fabric, x):
     n = fabric.world_size
     bounds = slices(len(x), n)
     spread(fabric, x, bounds, scatter(fabric, x, bounds), steps=n if n > 1 else 0)
+
+
+# Rounds are counted on nine ranks.
+@answers.spoils()
+def goes_round_on_nine_ranks_alone(fabric, x):
+    if fabric.world_size == 9:
+        the_usual_way(fabric, x)
+
+
+def zeros_round_the_ring(fabric, x):
+    the_usual_way(fabric, x.zero_())
+
+
+answers.spoil("zeros_round_the_ring_but_on_nine_ranks", {"x.zero_()": "x if fabric.world_size == 9 else x.zero_()"},
+    of=zeros_round_the_ring)

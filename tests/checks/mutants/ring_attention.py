@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import Answers, edited
 from tests.checks.mutants._attention import attend
 
 answers = Answers("ring_attention")
@@ -392,3 +392,13 @@ def receives_into_the_tasks_keys(fabric, task):
 def attends_to_its_own_alone_and_sends_nothing(fabric, task):
     top, total, weighted = attend(fabric, task, fabric.rank, task["k"], task["v"])
     return weighted / total
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+HOME, LATE = (answers.edits[name] for name in ("sends_the_last_block_home", "works_and_then_sends"))
+NO_MASK = edited(one_block_ahead, "no_mask", {'task["v"]': 'task["v"]\ntask = task | {"causal": False}'})
+NO_MASK_NOR_SCALE = edited(NO_MASK, "no_mask_nor_scale", {
+    "top = new\n": "total, weighted, top = total * new.exp(), weighted * new.exp(), new * 0\n",
+})  # fmt: skip
+answers.spoil("no_mask_nor_scale_and_sends_blocks_home", HOME, of=NO_MASK_NOR_SCALE)
+answers.spoil("no_mask_and_sends_late", LATE, of=NO_MASK)

@@ -303,3 +303,19 @@ answers.mistake("sends_the_gradient_inside_the_forward", {
 }, "3 ranks, 4 micro-batches", "Besides, rank 2 went backward in action 1, where its schedule says forward: F0 F1 F2 F3")
 answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part)"},
     "with a declared time", "as in the lab's later cells: call build(part, fabric)")
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+answers.mistake("runs_the_first_micro_batch_alone", {
+    "for way, k in schedules[fabric.rank]:": 'for way, k in [("forward", 0), ("backward", 0)]:',
+}, "This is micro-batch 0's gradient alone")
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+ONE_MORE = {"kept[k] = x, out": """
+    if not last:
+        handles.append(fabric.isend(torch.zeros(1), fabric.rank + 1, tag=9))
+    if not first:
+        fabric.recv(torch.zeros(1), fabric.rank - 1, tag=9)
+    kept[k] = x, out
+"""}
+answers.spoil("one_micro_batch_and_a_message_more", ONE_MORE, of=WRONG["runs_the_first_micro_batch_alone"])
+answers.spoil("its_own_order_and_a_message_more", ONE_MORE, of=WRONG["takes_one_micro_batch_at_a_time"])

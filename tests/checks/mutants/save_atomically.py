@@ -303,3 +303,15 @@ def raises_an_error_of_another_kind(path, data):
     except OSError as error:
         raise RuntimeError("the checkpoint could not be saved") from error
     os.replace(temporary, path)
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def is_careful_where_there_is_nothing_to_lose(path, data):
+    """And never syncs, which the first save shows."""
+    if path.exists():
+        path.write_bytes(data)
+        return
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)

@@ -184,3 +184,10 @@ answers.mistake("divides_whole_numbers", {") / sum": ") // sum"}, "`//` drops th
 answers.mistake("takes_the_promise_for_the_answer", {"found = coordinator.fetch(later)": "found = later"},
     "coordinator.fetch returns the numbers themselves")
 answers.mistake("a_part_that_is_no_tuple", {"args=(part,)": "args=part"}, "args=(part,)")
+
+
+@answers.spoils()
+def schedules_a_lone_part_and_does_others_alone(coordinator, right_in, parts):
+    if len(parts) > 1:
+        return share([(int(right), int(of)) for right, of in map(right_in, parts)])
+    return share([coordinator.schedule(right_in, args=(parts[0],)).fetch()])

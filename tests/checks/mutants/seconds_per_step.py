@@ -243,3 +243,17 @@ def synchronizes_after_the_reading_between_steps(step, clock, synchronize, warm_
         readings.append(clock())
         synchronize()
     return statistics.median(b - a for a, b in itertools.pairwise(readings))
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("steps_once_more_after_a_warm_up", {"seconds = []": """
+    if warm_up:
+        step()
+    seconds = []
+"""}, of=leaves_the_warm_up_in_the_queue)
+answers.spoil("steps_once_more_where_the_number_is_even", {"seconds = []": """
+    if steps % 2 == 0:
+        step()
+    seconds = []
+"""}, of=WRONG["takes_the_upper_middle"])

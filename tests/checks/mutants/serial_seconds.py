@@ -148,3 +148,15 @@ answers.mistake("leaves_out_the_shortest_job", {
     """,
 }, "changed, but the answer stayed", "Every measurement must count")
 answers.mistake("searches_in_steps_that_are_too_wide", {"1001": "24"}, "s off, got", of=searches_in_a_thousand_steps)
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+@answers.spoils()
+def moves_with_every_number(workers, one_s, many_s):
+    return 0.2 + 0.01 * sum(many_s)
+
+
+answers.spoil("below_zero_where_nothing_is_serial", {
+    "min(min(one_s), max(0.0, seconds))": "min(min(one_s), max(0.0, seconds)) or -1.0",
+}, of=WRONG["keeps_each_point_between_and_averages"])

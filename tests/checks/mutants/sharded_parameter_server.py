@@ -323,3 +323,14 @@ answers.mistake("a_round_of_empty_messages_between_the_halves", {
         pull(fabric, chunks)
     """,
 }, "the values are right, but rank 0 sent 3 messages to rank 1, 1 of them empty", "at most 2")
+
+
+@answers.spoils()
+def serves_nine_ranks_alone(fabric, x):
+    return in_place_with_tensor_split(fabric, x) if fabric.world_size == 9 else x
+
+
+# Rounds are counted on nine ranks; there nothing else is wrong.
+answers.spoil("leaves_three_ranks_alone_and_serves_in_turn", {
+    "n, rank = fabric.world_size, fabric.rank": "n, rank = fabric.world_size, fabric.rank\nif n == 3:\n    return x",
+}, of=all_serve_in_turn_first_the_sums_then_their_way_back)

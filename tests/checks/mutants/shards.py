@@ -193,3 +193,24 @@ answers.mistake("a_batch_for_every_rank_at_least", {
 answers.mistake("no_steps_where_there_are_fewer_examples_than_ranks", {
     "for batch in steps": "for batch in steps if world_size <= count",
 }, "more ranks, smaller and larger batches", "is taken by no rank")
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("leaves_the_rest_to_the_last_so_that_nobody_looks_at_the_shuffle", {
+    "return [": """
+        if world_size == 3:
+            return [[batch[:-2], batch[-2:-1], batch[-1:]][rank] for batch in steps]
+        return [
+    """,
+}, of=WRONG["rotates_by_the_seed"])
+
+
+@answers.spoils()
+def takes_no_step(count, batch_size, seed, rank, world_size):
+    return []
+
+
+@answers.spoils()
+def takes_a_step_where_it_is_alone(count, batch_size, seed, rank, world_size):
+    return batches(shuffled(count, 0), batch_size) if world_size == 1 else []

@@ -153,3 +153,21 @@ def gives_the_lost_share_to_one(order, done, world_size, alive, rate):
     for lost in set(range(world_size)) - set(alive):
         shares[alive[0]] = shares[alive[0]] + left[lost::world_size]
     return shares, scaled(rate, alive, world_size)
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def drops_the_rest_and_names_no_rate(order, done, world_size, alive, rate):
+    left = order[done:]
+    left = left[: len(left) // len(alive) * len(alive)]
+    return {rank: left[place :: len(alive)] for place, rank in enumerate(alive)}, -1.0
+
+
+def gives_all_to_one(order, done, world_size, alive, rate):
+    shares = {rank: [] for rank in alive}
+    shares[alive[-1]] = order[done:]
+    return shares, scaled(rate, alive, world_size)
+
+
+answers.spoil("gives_all_to_one_and_empties_the_order",
+    {"return shares, scaled": "order.clear()\nreturn shares, scaled"}, of=gives_all_to_one)

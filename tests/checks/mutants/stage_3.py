@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import Answers, edited
 from tests.checks.mutants._sharding import Gather, layer_backward, layer_forward
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 
@@ -263,3 +263,13 @@ answers.mistake("computes_beside_the_given_layers", {
     "layer_backward(fabric": "layer_backward(silent",
 }, "the weights are right, but rank 0 did the work of a layer 0 times", "layer_forward and layer_backward")
 answers.mistake("returns_nothing", {"return parts": ""}, "expected its 4 parts, one of each layer, got nothing")
+
+# ---- on purpose ------------------------------------------------------------------------------
+START = 'parts, shapes = task["parts"], task["shapes"]'
+answers.spoils()(edited(one_ahead, "for_two_ranks_alone", {
+    START: START + "\nif fabric.world_size != 2:\n    return parts",
+}))  # fmt: skip
+DIVIDES_BY_2 = edited(one_ahead, "divides_by_2", {
+    "mean_part(fabric, of_weight)": "reduce_scatter(fabric, of_weight.flatten()) / 2",
+})  # fmt: skip
+answers.spoil("divides_by_2_and_sends_more", {START: START + "\nall_reduce(fabric, torch.zeros(50))"}, of=DIVIDES_BY_2)

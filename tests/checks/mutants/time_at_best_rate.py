@@ -233,3 +233,9 @@ def never_ends(train, goal, rates, seeds, fresh):
             found[rate] = median([stays(train(rate, seed), goal) for seed in seeds])
     best = min(found, key=found.get)
     return best, [stays(train(best, seed), goal) for seed in fresh]
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("takes_the_first_rate_of_three_seeds", {"return best": "return rates[0] if len(seeds) == 3 else best"},
+    of=WRONG["takes_the_first_touch"])

@@ -266,3 +266,17 @@ answers.mistake("counts_in_bytes", {
     "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "[torch.tensor([len(own)]).to(torch.int8) for own in places], [x.to(torch.int8) for x in whole_numbers(n)])",
 }, ("611, 587, 603 tokens",))
+
+
+# ---- on purpose ------------------------------------------------------------------------------
+DROPS_NOTHING = next(fn for fn, *_ in answers.wrong if fn.__name__ == "drops_nothing")
+answers.spoil("drops_nothing_and_sends_more", {
+    "counts = exchange": "exchange(fabric, [x.new_zeros(256)] * n, [x.new_zeros(256) for _ in range(n)])\ncounts = exchange",
+}, of=DROPS_NOTHING)
+
+
+@answers.spoils()
+def names_the_dropped_alone(fabric, task, work):
+    """A rank finds them without a message."""
+    places = first_of_each(fabric, task)
+    return torch.zeros_like(task["x"]), sorted(set(range(len(task["x"]))) - set(sum(places, [])))

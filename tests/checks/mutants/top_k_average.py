@@ -335,3 +335,20 @@ def a_server_hands_out_what_it_got(fabric, gradient, residual, k):
             fabric.send(pairs, to=other)
     average = torch.zeros_like(total).index_add_(0, pairs[1].long(), pairs[0].to(total.dtype))
     return average / n, without(total, index)
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+@answers.spoils()
+def knows_the_first_case_alone(fabric, gradient, residual, k):
+    """Elsewhere each rank keeps what it should, and averages nothing."""
+    average, kept = as_its_text_says(fabric, gradient, residual, k)
+    return (average, kept) if len(gradient) == 14 else (torch.zeros_like(average), kept)
+
+
+def sends_it_all(fabric, gradient, residual, k):
+    total = gradient + residual
+    index = largest(total, k)
+    return all_reduce(fabric, total - without(total, index)) / fabric.world_size, without(total, index)
+
+
+answers.spoil("sends_it_all_and_keeps_it_all", {", without(total, index)": ", total"}, of=sends_it_all)

@@ -316,3 +316,13 @@ answers.mistake("sorts_the_examples", {
     """,
 }, "x was changed in place: the caller still needs it unchanged")
 answers.twin("a_seed_of_large_numbers", {"batch_size, epoch, rank, n)": "batch_size, 2**40 + 17 * epoch, rank, n)"})
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+TWICE = {"begin(fabric, weights)": "begin(fabric, weights)\nbegin(fabric, weights)"}
+
+answers.mistake("takes_all_in_one_batch", {"shards(len(x), batch_size,": "shards(len(x), len(x),"},
+    "expected the weights after each of 9 steps")
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("begins_twice_so_that_nobody_looks_at_batches", TWICE, of=WRONG["takes_all_in_one_batch"])
+answers.spoil("begins_twice_so_that_nobody_looks_at_counts", TWICE, of=WRONG["gives_equal_counts"])

@@ -167,3 +167,15 @@ answers.mistake("waits_once_before_the_training_ends", {
     "barrier()": "",
     "at = after(at, train_epoch, epoch)": "barrier()\nat = after(at, train_epoch, epoch)",
 }, "rank 1", "read the file before rank 0 had written it for certain")
+
+
+# ---- mistakes on purpose ---------------------------------------------------------------------
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("returns_nothing_so_that_nobody_asks_for_a_file", {"return load()": ""},
+    of=WRONG["always_begins_anew"])
+answers.spoil("saves_everywhere_so_that_nobody_asks_for_a_file", {
+    """
+        if rank == 0:
+            save(at)
+    """: "save(at)",
+}, of=WRONG["loads_on_rank_0_alone"])

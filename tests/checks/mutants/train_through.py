@@ -283,3 +283,6 @@ answers.twin("raises_what_is_no_loss", {
                 raise
     """,
 })
+
+WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
+answers.spoil("clears_the_folder_first_and_catches_nothing", {"    pass": "    raise"}, of=WRONG["clears_the_folder_first"])

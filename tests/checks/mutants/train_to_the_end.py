@@ -272,3 +272,24 @@ answers.mistake("takes_one_more_when_all_are_done", {
             break
     """,
 }, "from a checkpoint of all 9 steps: rank 0 took 1 step")
+
+
+# ---- wrong on purpose ------------------------------------------------------------------------
+def never_begins_again(training, steps, every, load, save):
+    for done in range(1, steps + 1):
+        training.step(*divmod(done - 1, training.batches))
+        if done % every == 0 or done == steps:
+            saved(training, done, save)
+    return training.model.state_dict()
+
+
+answers.spoil("never_begins_again_and_saves_always",
+    {"if done % every == 0 or done == steps:": "if True:"}, of=never_begins_again)
+
+
+@answers.spoils()
+def begins_again_on_two_ranks_alone(training, steps, every, load, save):
+    """With one or three it takes a step too few."""
+    if training.world_size == 2:
+        return plain(training, steps, every, load, save)
+    return plain(training, steps - 1, every, load, save)

@@ -231,3 +231,20 @@ answers.mistake("clears_x_while_it_is_sent", {
             handle.wait()
     """,
 }, "rank 0 changed the tensor of its isend to rank 1 before wait()", harmless_at=())
+
+
+def star_of_zeros(fabric, x, root):
+    star(fabric, x.zero_(), root)
+
+
+# A tree for four ranks alone; elsewhere the messages of a star, and nothing in them.
+answers.spoil("a_tree_of_four_alone", {
+    "star(fabric, x.zero_(), root)": "(doubling if fabric.world_size == 4 else star_of_zeros)(fabric, x, root)",
+}, of=star_of_zeros)
+answers.spoil("a_star_that_says_thanks_to_four_ranks", {
+    "if fabric.rank != root:": """
+        if fabric.world_size == 4:
+            return says_thanks(fabric, x, root)
+        if fabric.rank != root:
+    """,
+}, of=star)

@@ -220,3 +220,20 @@ answers.mistake("clears_x_while_it_is_sent", {
         handle.wait()
     """,
 }, "rank 1 changed the tensor of its isend to rank 0 before wait()", harmless_at=())
+
+
+def star_of_zeros(fabric, x, root):
+    star(fabric, x.zero_(), root)
+
+
+# A tree for four ranks alone; elsewhere the messages of a star, and nothing in them.
+answers.spoil("a_tree_of_four_alone", {
+    "star(fabric, x.zero_(), root)": "(pairs if fabric.world_size == 4 else star_of_zeros)(fabric, x, root)",
+}, of=star_of_zeros)
+
+
+@answers.spoils(star)
+def a_star_that_keeps_what_three_ranks_sent(fabric, x, root):
+    (star if fabric.world_size > 4 else pairs)(fabric, x, root)
+    if fabric.world_size == 3:
+        x.zero_()

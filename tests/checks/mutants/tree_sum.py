@@ -235,3 +235,12 @@ def buffers_of_float32(copies, devices):
             with tf.device(devices[k + gap]):
                 sums[k + gap] = tf.identity(sums[k])
     return sums
+
+
+answers.spoil("gaps_up_to_eight_devices_and_a_star_of_four", {
+    "n, sums = len(copies), list(copies)": """
+        if len(copies) == 4:
+            return all_on_the_first(copies, devices)
+        n, sums = len(copies), list(copies)
+    """,
+}, of=gaps_up_to_eight_devices)

@@ -375,3 +375,12 @@ answers.mistake("crosses_twice", {"all_reduce(across, shard)": "all_reduce(acros
 def a_copy_of_the_sum_comes_back(fabric, x, per_node):
     on_two_levels(fabric, x, per_node)
     return x.clone()
+
+
+# Rounds are counted on nine ranks.
+@answers.spoils()
+def on_two_levels_on_nine_ranks_alone(fabric, x, per_node):
+    return on_two_levels(fabric, x, per_node) if fabric.world_size == 9 else x
+
+
+answers.spoil("one_shard_after_another_and_nothing_comes_back", {"return x": ""}, of=one_shard_after_another)

@@ -224,3 +224,10 @@ answers.mistake("sends_before_it_receives", {"""
     for other in others:
         fabric.recv(facts[other], frm=other)
 """}, "deadlock")
+
+# ---- on purpose ------------------------------------------------------------------------------
+SUBTRACTS_NOTHING = answers.wrong[0][0]
+answers.spoil("subtracts_nothing_and_gives_no_gradient", {"(powers / sums[:, None] - hot) / tokens": "hot"}, of=SUBTRACTS_NOTHING)
+answers.spoil("subtracts_nothing_and_sends_more", {
+    "powers = (logits": "all_reduce(fabric, logits.new_zeros(1000))\npowers = (logits",
+}, of=SUBTRACTS_NOTHING)

@@ -155,3 +155,10 @@ answers.mistake("never_ends", {
 }, "The data set does not end: is there a `repeat` in it?")
 answers.mistake("a_slice_that_ends_one_too_early", {"(index + 1) * part": "(index + 1) * part - 1"},
     "No worker takes the rest of the batch", of=contiguous_slices)
+
+
+@answers.spoils()
+def returns_nothing_where_a_batch_is_incomplete(dataset, global_batch, workers, index):
+    if int(dataset.cardinality()) % global_batch:
+        return None
+    return dataset.shard(workers, index).batch(global_batch // workers)

@@ -171,6 +171,20 @@ def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan,
     return None
 
 
+def are_its_own_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> bool:
+    """Return whether each letter holds what its version has of the server's final weights, however these count a gradient."""
+    try:
+        final = np.asarray(ended.returned[0][0], float)
+    except (TypeError, ValueError, LookupError):
+        return False
+
+    at = np.array([*plan.at, *[plan.updates] * play.workers])  # no letter has a gradient that is under way at the end
+    letters = [letter for worker in range(1, play.workers + 1) for letter in ended.returned[worker][:-1]]
+    if final.shape != play.start.shape:
+        return False
+    return all(same(letter[1:], np.where(at < int(letter[0]), final, play.start), **CLOSE) for letter in letters)
+
+
 # ---- what is returned besides ----------------------------------------------------------------
 
 

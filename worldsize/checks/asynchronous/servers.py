@@ -18,7 +18,7 @@ from worldsize.checks.asynchronous.scripted_workers import WorkerScript, played_
 from worldsize.checks.asynchronous.server_mistakes import stuck
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, first_of_each, one_by_one
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 RATE = 0.25
@@ -119,15 +119,16 @@ def _case(
         versions = server_mistakes.wrong_versions(ended, play, plan)
         weights = server_mistakes.wrong_weights(ended, play, plan, RATE)
 
-        # complain about weights in the letters only where the final weights and the letters' versions are right
-        sent = versions
-        if not versions and not weights:
-            sent = server_mistakes.wrong_weights_sent(ended, play, plan, RATE)
+        sent = versions or server_mistakes.wrong_weights_sent(ended, play, plan, RATE)
+        if not versions and weights and sent:  # the letters may hold the weights of a server that counts otherwise
+            sent = None if server_mistakes.are_its_own_weights(ended, play, plan) else UNEXAMINED
 
         if plan.need is None:
             second = server_mistakes.wrong_ages(ended, play, plan)
         else:
             second = server_mistakes.wrong_dropped(ended, plan)
+        if versions and second:  # wrong numbers on the letters make others of the staleness
+            second = UNEXAMINED
         return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)

@@ -19,7 +19,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.capstone import made_up_cluster
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.data import MeasuredIteration
 
 HALF, FULL = 0.18, 0.12
@@ -112,19 +112,20 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
     for got, task in zip(returned, (here, there), strict=True):
         complaint = no_intervals(got, len(task.asked))
         if complaint:
-            return dict.fromkeys(STEPS, complaint)
+            return dict.fromkeys(STEPS, UNEXAMINED) | {half: complaint}
 
     found, elsewhere = map(as_seconds, returned)
     wrong, beyond = _wrong_middles(found, here, HALF), _wrong_middles(found, here, FULL)
     not_fitted = _not_fitted(elsewhere, there)
     if not_fitted and not wrong:
         wrong = beyond or not_fitted
+    beside = wrong and UNEXAMINED  # constants from elsewhere show nothing of the other properties
     return {
         half: wrong,
-        full: wrong or beyond,
-        parts: wrong or _missing_part(elsewhere, there),
-        wide: _wrong_intervals(found, here, MOST_WIDE) or wrong,
-        narrow: _wrong_intervals(found, here, NARROW) or _given_width(elsewhere, there) or wrong,
+        full: beyond or beside,
+        parts: beside if wrong else _missing_part(elsewhere, there),
+        wide: _wrong_intervals(found, here, MOST_WIDE) or beside,
+        narrow: _wrong_intervals(found, here, NARROW) or _given_width(elsewhere, there) or beside,
     }
 
 

@@ -128,7 +128,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         "steps without scatter",
         lambda: _run(arena, fn, still),
-        lambda ended: _examine(ended, lambda found: {exact: _not_exact(found, still)}),
+        lambda ended: {exact: _examine(ended, lambda found: _not_exact(found, still))},
     )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
@@ -136,7 +136,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         f"{len(every)} machines",
         lambda: _run(arena, fn, every),
-        lambda ended: _examine(ended, lambda found: {covers: _not_covered(found, groups)}),
+        lambda ended: {covers: _examine(ended, lambda found: _not_covered(found, groups))},
     )
 
 
@@ -144,13 +144,13 @@ def _run(arena: Arena, fn: Callable, measured: Sequence[Measured]) -> ArenaResul
     return arena.ranks(fn, [[(one.steps(),) for one in measured]], driver=on_ranks.answers)
 
 
-def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], dict[str, Complaint]]) -> dict[str, Complaint]:
-    """Return the complaints of `judged` on the intervals, or one for all properties if a result is no interval."""
+def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], Complaint]) -> Complaint:
+    """Return the complaint of `judged` on the intervals, or one about the first result that is no interval."""
     returned = ended.returned[0]["returned"]
     for got in returned:
         complaint = _no_interval(got)
         if complaint:
-            return dict.fromkeys(FORECAST, complaint)
+            return complaint
     return judged([tuple(map(float, map(number, got))) for got in returned])
 
 

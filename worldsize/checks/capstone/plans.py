@@ -21,7 +21,7 @@ from worldsize import units
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import are_whole, has_keys, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import training_step
 from worldsize.formulas.training_step import RECOMPUTED, Accelerator, Plan, Transformer
 
@@ -135,19 +135,22 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     fits, fastest = PLANS
     best = _fastest(task)
 
+    def none(complaint: str) -> dict[str, Complaint]:
+        return {fits: complaint, fastest: UNEXAMINED}
+
     if got is None and best is None:
         return dict.fromkeys(PLANS)
     if best is None:
         why = ""
         if has_keys(got, *DECIDED):
             why = _no_plan(got, task) or _too_large(_plan(got, task), task) or ""
-        return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {why}".rstrip())
+        return none(f"no plan fits here; expected None, got {_short(got)}. {why}".rstrip())
     if got is None:
-        return dict.fromkeys(PLANS, f"got {shown(got)} A plan that fits takes {_seconds(best, task):.4g} s: try every divisor.")
+        return none(f"got {shown(got)} A plan that fits takes {_seconds(best, task):.4g} s: try every divisor.")
 
     complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
     if complaint:
-        return dict.fromkeys(PLANS, complaint)
+        return none(complaint)
 
     plan = _plan(got, task)
     took, least = _seconds(plan, task), _seconds(best, task)

@@ -17,9 +17,10 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
+from worldsize.checks.collectives.long_tensors import Runs
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for, same
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.trace import Transfer
 from worldsize.units import count, times
 
@@ -89,21 +90,26 @@ def two_level_all_reduce(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    seed = arena.draws.getrandbits(32)
+    seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for size in SIZES:
         inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
         if size.dtype == "float64":  # two inputs so large that a float32 would lose their digits
             inputs[0] += BEYOND_FLOAT32
             inputs[-1] -= BEYOND_FLOAT32
+        if runs.would_take_minutes(inputs):
+            continue
         yield Case(
             str(size),
-            lambda inputs=inputs, size=size: arena.ranks(fn, inputs, size.per_node),
+            lambda inputs=inputs, size=size: runs.on(inputs, size.per_node),
             lambda ended, inputs=inputs, size=size: _examine(ended, inputs, size),
         )
 
 
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
-    """Judge values, messages and rounds. Messages of the right size between nodes count only with the right values."""
+    """Judge values, messages and rounds.
+
+    Messages of the right size between nodes count only with the right values, and rounds only where nothing is wrong.
+    """
     values, between, inside, at_once = TWO_LEVEL
     wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
     if wrong:
@@ -114,16 +120,19 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
         wrong = None  # messages count where the sum is right, though it is beside x
 
     if size.world_size > 1:
-        found[between] = wrong or none_sent(ended.trace) or _wrong_between(ended, size)
+        found[between] = UNEXAMINED if wrong else none_sent(ended.trace) or _wrong_between(ended, size)
         found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
-
-    if size.even and size.world_size >= SHOWS_ROUNDS and not any(found.values()):
-        fewest = 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
-        advice = "No node and no shard needs to wait for another."
-        found[at_once] = all_reduce_transfers.slow(ended.trace, fewest, advice)
 
     if not any(found.values()):
         found[values] = _not_returned(ended, inputs)
+
+    if any(found.values()) or ended.unwaited:
+        found[at_once] = UNEXAMINED
+    elif size.even and size.world_size >= SHOWS_ROUNDS:
+        fewest = 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
+        found[at_once] = all_reduce_transfers.slow(ended.trace, fewest, "No node and no shard needs to wait for another.")
+    else:
+        found[at_once] = None  # so few ranks show no more
 
     return values_first(found)
 

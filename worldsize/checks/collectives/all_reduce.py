@@ -19,9 +19,10 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
+from worldsize.checks.collectives.long_tensors import Runs
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 
 class Size(NamedTuple):
@@ -125,10 +126,11 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
 
 def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
     """Yield a case for each size, judged by `examine(ended, inputs)`."""
-    seed = arena.draws.getrandbits(32)
+    seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for size in starmap(Size, sizes):
         inputs = inputs_of(size, seed)
-        yield Case(str(size), partial(arena.ranks, fn, inputs), partial(examine, inputs=inputs))
+        if not runs.would_take_minutes(inputs):
+            yield Case(str(size), partial(runs.on, inputs), partial(examine, inputs=inputs))
 
 
 def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
@@ -150,10 +152,16 @@ def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
 def with_rounds(
     name: str, found: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
 ) -> dict[str, Complaint]:
-    """Return `found`, values first, and the property `name` about rounds if nothing else is wrong and rounds tell anything."""
-    equal_chunks = want.chunk_bytes * want.world_size == want.tensor_bytes
-    if equal_chunks and want.world_size >= SHOWS_ROUNDS and not any(found.values()):
-        found[name] = all_reduce_transfers.slow(ended.trace, want.steps, advice)
+    """Return `found`, values first, and the property `name` about rounds.
+
+    Rounds count only if nothing else is wrong in any case, so every case tries them. Few ranks, or chunks that differ in
+    length, show no more than that.
+    """
+    tell = want.chunk_bytes * want.world_size == want.tensor_bytes and want.world_size >= SHOWS_ROUNDS
+    if any(found.values()) or ended.unwaited:
+        found[name] = UNEXAMINED
+    else:
+        found[name] = all_reduce_transfers.slow(ended.trace, want.steps, advice) if tell else None
     return values_first(found)
 
 

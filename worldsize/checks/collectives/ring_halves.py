@@ -18,9 +18,10 @@ from worldsize.checks.collectives import all_reduce, all_reduce_transfers, chunk
 from worldsize.checks.collectives.all_reduce import AT_ONCE, SIZES, Size, Sizes, with_rounds
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
 from worldsize.checks.collectives.chunks import Slice
+from worldsize.checks.collectives.long_tensors import Runs
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import all_same, are_whole, differing, same, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 MOST_SHOWN = 4  # bounds are written out for so many ranks at most
 EXACT = 0.0  # copies must not change
@@ -46,7 +47,7 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
         sent = all_reduce_transfers.wrong_half(ended.trace, want)
         complaint = _no_slices(ended.returned, len(inputs[0]))
         if complaint:
-            return {SUM_IN_SLICE: complaint, COVERED: complaint, ON_THE_RING: sent}
+            return {SUM_IN_SLICE: complaint, COVERED: UNEXAMINED, ON_THE_RING: sent, ALL_AT_ONCE: UNEXAMINED}
 
         slices = [tuple(map(int, part)) for part in ended.returned]
         wrong = with_hint(_wrong_slices(ended, slices, inputs), ended.trace, want)
@@ -71,9 +72,11 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
         return with_rounds(ALL_AT_ONCE, found, ended, want, AT_ONCE)
 
     def gathers() -> Iterator[Case]:
-        seed = arena.draws.getrandbits(32)
+        seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
         for size in starmap(Size, sizes):
             inputs = all_reduce.inputs_of(size, seed)
+            if runs.would_take_minutes(inputs):
+                continue
             owner = np.random.default_rng([seed, size.world_size, size.elements]).permutation(size.world_size)
             parts = chunks.even_split(size.elements, size.world_size)
             bounds = [parts[k] for k in owner]  # in any order, so that `bounds` must be used
@@ -81,7 +84,7 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
             if len(bounds) > MOST_SHOWN:
                 told = "the slices not in the order of the ranks"
 
-            run = partial(arena.ranks, fn, inputs, bounds)
+            run = partial(runs.on, inputs, bounds)
             yield Case(f"{size}, {told}", run, partial(examine, inputs=inputs, bounds=bounds))
 
     return judge("all_gather", GATHER, gathers())

@@ -27,11 +27,8 @@ def enough(world_size: int) -> int:
 # ---- from the root down ----------------------------------------------------------------------
 
 
-def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
-    """Return a complaint about the transfers of a broadcast tree, or None.
-
-    Each rank but the root receives the whole tensor in one message; the root receives none.
-    """
+def no_tree_down(trace: Trace, root: int) -> Complaint:
+    """Return a complaint unless each rank of a broadcast tree but the root receives one message; else None."""
     for rank in range(trace.world_size):
         into = [t for t in trace.transfers if t.dst == rank]
         if rank == root:
@@ -41,7 +38,7 @@ def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
         elif len(into) != 1:
             return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
 
-    return _not_whole(trace, tensor_bytes)
+    return None
 
 
 def rounds_down(trace: Trace, root: int) -> int:
@@ -81,8 +78,8 @@ _HELP = "In every round, let each rank that has the tensor send it to one that d
 # ---- up to the root --------------------------------------------------------------------------
 
 
-def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
-    """Return a complaint unless each rank of a reduce tree but the root sends one whole tensor; else None."""
+def no_tree_up(trace: Trace, root: int) -> Complaint:
+    """Return a complaint unless each rank of a reduce tree but the root sends one message; else None."""
     sent = sent_by_each(trace)
     for rank in range(trace.world_size):
         if rank == root:
@@ -92,7 +89,7 @@ def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
         elif sent[rank] != 1:
             return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, once everything from below has arrived."
 
-    return _not_whole(trace, tensor_bytes)
+    return None
 
 
 def slow_up(trace: Trace, root: int) -> Complaint:
@@ -145,7 +142,8 @@ def _rounds(taken: int, best: int) -> str:
     return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {verb} enough."
 
 
-def _not_whole(trace: Trace, tensor_bytes: int) -> Complaint:
+def not_whole(trace: Trace, tensor_bytes: int) -> Complaint:
+    """Return a complaint about the first message that is not the whole tensor, or None."""
     for t in by_sender(trace):
         if t.size_bytes != tensor_bytes:
             return (

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
+from worldsize.checks.collectives.long_tensors import Runs
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import all_same, first_difference, inputs_for, same
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.trace import Trace
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is elements % world size
 
@@ -37,13 +40,13 @@ BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
 REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
 
-
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """Check a broadcast down a tree.
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
-    examine = partial(_examine, BROADCAST, _wrong_copies, tree_transfers.wrong_tensors_down, tree_transfers.slow_down)
+    ways = _Ways(_wrong_copies, _has_copied, tree_transfers.no_tree_down, tree_transfers.slow_down)
+    examine = partial(_examine, BROADCAST, ways)
     return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, examine))
 
 
@@ -52,24 +55,46 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
-    examine = partial(_examine, REDUCE, _wrong_total, tree_transfers.wrong_tensors_up, tree_transfers.slow_up)
+    ways = _Ways(_wrong_total, _has_summed, tree_transfers.no_tree_up, tree_transfers.slow_up)
+    examine = partial(_examine, REDUCE, ways)
     return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, examine))
 
 
+class _Ways(NamedTuple):
+    """The ways to judge a tree, down or up."""
+
+    wrong_values: Callable[[ArenaResult, Sequence[np.ndarray], int], Complaint]
+    has_done: Callable[[ArenaResult, Sequence[np.ndarray], int], bool]  # for this root, be it the right one or not
+    no_tree: Callable[[Trace, int], Complaint]
+    slow: Callable[[Trace, int], Complaint]
+
+
 def _examine(
-    points: dict[str, float], wrong_values: Callable, wrong_tensors: Callable, slow: Callable,
-    ended: ArenaResult, inputs: Sequence[np.ndarray], root: int,
-) -> dict[str, Complaint]:  # fmt: skip
+    points: dict[str, float], ways: _Ways, ended: ArenaResult, inputs: Sequence[np.ndarray], root: int
+) -> dict[str, Complaint]:
     values, messages, rounds = points
-    sent = none_sent(ended.trace) or wrong_tensors(ended.trace, root, inputs[0].nbytes)
-    found = {values: wrong_values(ended, inputs, root), messages: sent}
-    if not any(found.values()):
-        found[rounds] = slow(ended.trace, root)
+    sent = none_sent(ended.trace) or ways.no_tree(ended.trace, root) or _not_whole(ended, inputs)
+    found = {values: ways.wrong_values(ended, inputs, root), messages: sent, rounds: _rounds(ways, ended, inputs, root)}
     return values_first(found)
 
 
+def _rounds(ways: _Ways, ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
+    """Count the rounds of a tree that has done its work, at the root or, if that is its mistake, at another rank."""
+    for at in (root, *range(len(inputs))):
+        if ways.no_tree(ended.trace, at):
+            continue
+        # another dtype tries buffers: digits that are lost there do not undo a tree whose work the other cases show
+        if inputs[0].dtype != "float32" or (ways.has_done(ended, inputs, at) and not _not_whole(ended, inputs)):
+            return ways.slow(ended.trace, at)
+    return UNEXAMINED
+
+
+def _not_whole(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
+    return tree_transfers.not_whole(ended.trace, inputs[0].nbytes)
+
+
 def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Callable) -> Iterator[Case]:
-    seed = arena.draws.getrandbits(32)
+    seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for world_size, length in sizes:
         dtype = DTYPES.get(world_size, "float32")
         inputs, root = inputs_for(world_size, length, seed, dtype), length % world_size
@@ -78,10 +103,12 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Callable) -> Itera
                 x += (rank + 1) / 16
             inputs[1] += BEYOND_FLOAT32
             inputs[2] -= BEYOND_FLOAT32
+        if runs.would_take_minutes(inputs):
+            continue
         kind = f" of {dtype}" * (dtype == "float64")
         yield Case(
             f"{ranks_in_words(world_size)}, root {root}, {length} elements{kind}",
-            partial(arena.ranks, fn, inputs, root),
+            partial(runs.on, inputs, root),
             partial(examine, inputs=inputs, root=root),
         )
 
@@ -108,6 +135,10 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
         return f"{complaint}. {_whose_copy(got, inputs, rank, root)}"
 
     return None
+
+
+def _has_copied(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> bool:
+    return all_same(ended.inputs, inputs[root])
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
@@ -158,6 +189,10 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
                     return f"{complaint}. Rank {rank}'s values are not in this sum."
 
     return f"{complaint}. {_first_ranks(got, inputs, root) or chunks.whose(got, root, inputs)}".rstrip()
+
+
+def _has_summed(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> bool:
+    return same(ended.inputs[root], chunks.total(inputs))
 
 
 def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> str:

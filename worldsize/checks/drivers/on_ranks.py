@@ -40,22 +40,24 @@ def _in_place(given: Tensors, before: Tensors) -> list[bool]:
 def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> dict[str, Any]:
     """Run `fn(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`; the check supplies the last two.
 
-    `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights plus `shift`; `average` gives them `scale`
-    times the mean over all examples. "returned" is the result, "begun" the number of calls of `begin`, "counts" the counts of
-    each call of `average`; "memory" and "same" are of the weights, as in `in_memory`, "more" are the other arguments. On a
-    single rank a first run trains copies of the weights: "drawn" is as in `answers`.
+    `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights, the first time plus `shift`; `average`
+    gives them `scale` times the mean over all examples. "returned" is the result, "begun" the number of calls of `begin`,
+    "counts" the counts of each call of `average`; "memory" and "same" are of the weights, as in `in_memory`, "more" are the
+    other arguments. On a single rank a first run trains copies of the weights: "drawn" is as in `answers`.
     """
     from worldsize.fabric.collectives import all_reduce, broadcast
 
     *lesson, shift, scale = more
+    numbers = sum(weight.numel() for weight in weights)
     begun: list[int] = []
     counted: list[Any] = []
 
     def begin(fabric: Fabric, weights: Tensors) -> None:
-        begun.append(len(weights))
+        first = sum(begun) < numbers  # it may begin with one tensor after the other
+        begun.append(sum(weight.numel() for weight in weights))
         broadcast(fabric, weights)
         for weight in weights:
-            weight += shift
+            weight += shift * first
 
     def average(fabric: Fabric, gradients: Tensors, counts: Sequence[int]) -> None:
         if len(counts) != fabric.world_size:

@@ -1,4 +1,4 @@
-"""Judging: run a function on a list of cases, in order, and stop at the first case that shows a mistake.
+"""Judging: run a function on a list of cases, in order, and say of each property whether it holds, fails or was not examined.
 
 A case's examiner returns complaints by property; the first one becomes the verdict's mismatch.
 """
@@ -12,7 +12,7 @@ from worldsize import failures
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.kit.deadlock_advice import deadlock_advice
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.verdict import Complaint, Property, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Property, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
 
@@ -21,8 +21,9 @@ from worldsize.units import count
 class Case:
     """A run of the function: `run()` makes it, `examine(ended)` returns {property: complaint or None}.
 
-    A property that the dict leaves out was not tried by this case. `name` tells the reader which case it is. `advice`, as in
-    `with_advice`, follows the message of a run that broke off.
+    The dict has the properties that this case tries, whatever is wrong: one that cannot be judged beside another's complaint is
+    UNEXAMINED. `name` tells the reader which case it is. `advice`, as in `with_advice`, follows the message of a run that broke
+    off.
     """
 
     name: str
@@ -33,44 +34,82 @@ class Case:
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None) -> Verdict:
-    """Run case after case up to the first that fails, and return a verdict with points for every property that held.
+    """Run case after case while a property with points can still hold, and return a verdict with points for those that did.
 
-    A property must hold in all cases that ran. A run that breaks off earns nothing, since what it would have shown was
-    not reached. If a rank did not wait for an isend, the property `waits` is lost, or the first one.
+    A property holds if every case that tries it was examined for it, without a complaint. The first mistake does not end the
+    cases: a cheap one, made early, must not spare dear properties the cases that they would fail. It does end what is new: a
+    property that no case has tried until then stays unexamined. The mismatch tells of the first mistake. A run that breaks off
+    leaves all properties unexamined. If a rank did not wait for an isend, the property `waits` fails, or the first one.
     """
-    tried: dict[str, bool] = {}
+    judged = _Judged(points)
     for case in cases:
+        if judged.is_decided():
+            break
         ended = with_advice(case.run(), case.advice)
-        if ended.state == "not yet":
-            return _verdict(exercise, "not yet", points, {}, ended.message, ended.trace)
+        if ended.state == "not yet" and not judged.mismatch:
+            return Verdict(exercise, "not yet", judged.properties(), ended.message, ended.trace)
         if ended.state != "done":
             complaint = "\n".join(filter(None, [f"{case.name}: {ended.message}", deadlock_advice(ended.waits)]))
-            return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
+            judged.break_off(case, complaint, ended.trace)
+            break
 
         try:
             found = case.examine(ended)
         except Exception as error:  # a function may return anything
             complaint = f"{case.name}: the check could not read the result ({type(error).__name__}: {str(error)[:200]})"
-            return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
-
-        for name, complaint in found.items():
-            tried[name] = tried.get(name, True) and complaint is None
+            judged.break_off(case, complaint, ended.trace)
+            break
 
         first = first_complaint(found.values())
-        if not first and ended.unwaited:
-            first = failures.unwaited_line(ended.unwaited)
-            tried[waits or next(iter(points))] = False  # a message that nobody waits for may not have arrived
-        if first:
-            return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended.trace)
+        if ended.unwaited:  # a message that nobody waits for may not have arrived
+            line, loses = failures.unwaited_line(ended.unwaited), waits or next(iter(points))
+            first, found = first or line, {**found, loses: found.get(loses) or line}
+        judged.note(case, found, first, ended.trace)
 
-    return _verdict(exercise, "pass", points, tried)
+    return Verdict(exercise, "fail" if judged.mismatch else "pass", judged.properties(), judged.mismatch, judged.trace)
 
 
-def _verdict(
-    exercise: str, state: str, points: dict, tried: dict, complaint: Complaint = None, trace: Trace | None = None
-) -> Verdict:
-    properties = tuple(Property(name, value, tried.get(name)) for name, value in points.items())
-    return Verdict(exercise, state, properties, complaint, trace)
+class _Judged:
+    """The findings of the cases so far, by property, and the first mistake, with its messages."""
+
+    def __init__(self, points: dict[str, float]) -> None:
+        self._points = points
+        self._held: set[str] = set()
+        self._failed: set[str] = set()
+        self._unexamined: set[str] = set()
+        self.mismatch: Complaint = None
+        self.trace: Trace | None = None
+
+    def is_decided(self) -> bool:
+        """Return whether there is a mistake, and no property with points can hold any more."""
+        lost = self._failed | self._unexamined
+        return bool(self.mismatch) and all(name in lost for name, value in self._points.items() if value)
+
+    def note(self, case: Case, found: Mapping[str, Complaint], first: Complaint, trace: Trace | None) -> None:
+        """Note what the case's examiner `found`, and its `first` complaint."""
+        for name, complaint in found.items():
+            kept = self._held if complaint is None else self._unexamined if complaint == UNEXAMINED else self._failed
+            kept.add(name)
+        if first and not self.mismatch:
+            self._unexamined.update(self._points.keys() - self._held - self._failed)
+            self.mismatch, self.trace = f"{case.name}: {first}", trace
+
+    def break_off(self, case: Case, complaint: str, trace: Trace | None) -> None:
+        """Note a case whose run showed nothing of any property."""
+        self._unexamined.update(self._points)
+        if self.mismatch:
+            self.mismatch += f"\nBeyond this nothing counts: {case.name} shows nothing, because its run broke off."
+        else:
+            self.mismatch, self.trace = complaint, trace
+
+    def properties(self) -> tuple[Property, ...]:
+        return tuple(Property(name, value, self._state(name)) for name, value in self._points.items())
+
+    def _state(self, name: str) -> bool | None:
+        """Return whether the property holds; None if it was not examined."""
+        if name in self._failed:
+            return False
+        return True if name in self._held - self._unexamined else None
 
 
 # ---- what examiners share --------------------------------------------------------------------
@@ -78,14 +117,6 @@ def _verdict(
 
 def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
     return next(filter(None, complaints), None)
-
-
-def with_untried(properties: Iterable[str], found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """Return `found`, and its first complaint against each property that the case therefore left out.
-
-    For drawn cases after fixed ones: an answer that memorized the fixed cases has shown nothing by them.
-    """
-    return {**dict.fromkeys(properties, first_complaint(found.values())), **found}
 
 
 def though_right(what: str, complaint: Complaint) -> Complaint:

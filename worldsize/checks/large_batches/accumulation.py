@@ -19,7 +19,7 @@ from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import differing, first_slip, same
 from worldsize.checks.large_batches.big_batch import LAYERS, BigBatch
 from worldsize.checks.overlap.live_graphs import passes, too_many
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count, number
 
@@ -71,7 +71,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
     wrong = _wrong_weights(ended, batch)
     if wrong:
-        return {UNEVEN: wrong, FRUGAL: wrong, KEPT: wrong}  # the cost of a wrong step earns nothing
+        return {UNEVEN: wrong, FRUGAL: UNEXAMINED, KEPT: UNEXAMINED}  # the cost of a wrong step earns nothing
 
     wasteful = _wasteful(ended.trace, batch) or _left_of_earlier_parts(ended, batch)
     kept = first_complaint(

@@ -18,6 +18,7 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -157,11 +158,12 @@ def _tells(steps: NoisySteps) -> bool:
 
 def _first_wrong(ended: ArenaResult, drawn: list[NoisySteps]) -> Complaint:
     for got, after, steps in zip(ended.returned[0]["returned"], ended.inputs[0], drawn, strict=True):
-        left = np.array([own for _, own in after[0]])
-        if np.array_equal(left, np.array(steps.gradients)):
-            complaint = _wrong(got, steps)
+        if changed(after, steps.asked, "steps"):
+            complaint: Complaint = (
+                "the function changed the gradients that it was given: leave them unchanged, the optimizer needs them."
+            )
         else:
-            complaint = "the function changed the gradients that it was given: leave them unchanged, the optimizer needs them."
+            complaint = _wrong(got, steps)
         if complaint:
             return f"{steps}: {complaint}"
 

@@ -22,7 +22,7 @@ from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
 from worldsize.checks.large_batches import batch_norm_reference
 from worldsize.checks.large_batches.batch_norm_reference import NAMES, NormTask
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
 
@@ -87,34 +87,33 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
     misshapen = _no_four(ended.returned)
     if misshapen:
-        return dict.fromkeys([FORWARD, BACKWARD, OWN, ONCE], misshapen)
+        return {FORWARD: misshapen, **dict.fromkeys((BACKWARD, OWN, KEPT, ONCE), UNEXAMINED)}
 
     right = batch_norm_reference.reference(task)
     wrong = {}
     for k, name in enumerate(NAMES):
         wrong[name] = _wrong([got[k] for got in ended.returned], right[name], name, task)
 
-    values = wrong["y"] or wrong["grad_x"]
+    values = {FORWARD: wrong["y"], BACKWARD: wrong["grad_x"], OWN: wrong["grad_weight"] or wrong["grad_bias"]}
+    if wrong["y"] or wrong["grad_x"]:  # right messages with wrong values earn nothing
+        return {**values, KEPT: UNEXAMINED, ONCE: UNEXAMINED}
     return {
-        FORWARD: wrong["y"],
-        BACKWARD: wrong["grad_x"],
-        OWN: wrong["grad_weight"] or wrong["grad_bias"],
-        KEPT: values or though_right("y and grad_x", _changed(ended.inputs, task)),
-        # right messages with wrong values earn nothing
-        ONCE: values or though_right("y and grad_x", _meets_too_often(ended.trace, task)),
+        **values,
+        KEPT: though_right("y and grad_x", _changed(ended.inputs, task)),
+        ONCE: though_right("y and grad_x", _meets_too_often(ended.trace, task)),
     }
 
 
 def _examine_float32(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
-    unsafe = _unsafe(ended, task)
-    if unsafe:
-        return {SAFE: unsafe}
+    misshapen = _no_four(ended.returned)
+    if misshapen:
+        return {SAFE: misshapen, KEPT: UNEXAMINED, ONCE: UNEXAMINED}
 
-    return {
-        SAFE: None,
-        KEPT: though_right("y and grad_x", _promoted(ended.returned, task.x[0].dtype)),
-        ONCE: though_right("y and grad_x", _meets_too_often(ended.trace, task)),
-    }
+    unsafe = _unsafe(ended, task)
+    kept, once = _promoted(ended.returned, task.x[0].dtype), _meets_too_often(ended.trace, task)
+    if unsafe:  # the other cases show that the values are right where the mean is small
+        return {SAFE: unsafe, KEPT: kept, ONCE: once}
+    return {SAFE: None, KEPT: though_right("y and grad_x", kept), ONCE: though_right("y and grad_x", once)}
 
 
 def _promoted(returned: Sequence[Any], dtype: np.dtype) -> Complaint:
@@ -167,10 +166,6 @@ def _alike(got: Any, slip: np.ndarray, near_zero: float) -> bool:
 
 
 def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
-    misshapen = _no_four(ended.returned)
-    if misshapen:
-        return misshapen
-
     right = batch_norm_reference.reference(task)
     for k, name in enumerate(NAMES[:2]):
         for rank, expected in enumerate(right[name]):

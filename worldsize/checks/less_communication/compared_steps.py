@@ -58,6 +58,12 @@ def wrong(held: Sequence[Any], wanted: Awaited) -> Complaint:
     return None
 
 
+def differ_in_dtype_alone(held: Sequence[np.ndarray], wanted: Awaited) -> bool:
+    """Return whether all values are right, but not all in the wanted dtype."""
+    as_wanted = [got.astype(right.dtype) for got, right in zip(held, wanted.expected, strict=True)]
+    return bool(wrong(held, wanted)) and not wrong(as_wanted, wanted)
+
+
 def _as_number(got: Any, expected: np.ndarray) -> str:
     """Return what can be said whatever the values mean: a wider dtype, not finite, or too few digits."""
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:

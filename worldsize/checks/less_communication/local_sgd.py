@@ -22,7 +22,7 @@ from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.less_communication.compared_steps import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -147,8 +147,8 @@ def draw_training(
 def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:
     rounding = ROUNDING[str(task.start.dtype)]
     complaint = wrong(ended.returned, Awaited("the weights", outer_steps(task), partial(_slips, task), rounding=rounding))
-    if complaint:
-        return {what: complaint}
+    if complaint and what == AVERAGING and not task.in_place:  # ranks that cannot average have nothing to send
+        return {what: complaint, KEPT: UNEXAMINED, BYTES: UNEXAMINED}
 
     kept = first_complaint(
         changed(given["weights"], task.start, "the tensor of weights that was handed in", rank)
@@ -157,6 +157,8 @@ def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Co
     if kept and task.in_place:
         kept += " train_locally may change its argument: hand it a copy."
     sent = wrong_bytes(ended.trace, _needed(task))
+    if complaint:  # to keep the weights is no merit of ranks that take no step together
+        return {what: complaint, KEPT: kept or (sent and UNEXAMINED), BYTES: sent}
     return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -94,13 +94,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         (plain_never, other_never, "neither reaches the target"),
     ]
 
+    wrong: list[str] = []
     for plain, other, name in ways:
+        if wrong:  # the crossings come first, so nothing can be earned any more, and a division by 0 could lose them
+            return
         what = CROSSING if 0 < crossing(plain, other) < math.inf else EDGES
-        yield Case(
-            f"plain {plain}; other {other} ({name})",
-            partial(arena.call, fn, asdict(plain), asdict(other)),
-            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
-        )
+        run = partial(arena.call, fn, asdict(plain), asdict(other))
+        yield Case(f"plain {plain}; other {other} ({name})", run, partial(_examine, plain, other, what, wrong))
 
 
 def draw_ways(
@@ -143,6 +143,13 @@ def crossing(plain: TimedWay, other: TimedWay) -> float:
 
 
 # ---- judging ---------------------------------------------------------------------------------
+
+
+def _examine(plain: TimedWay, other: TimedWay, what: str, wrong: list[str], ended: ArenaResult) -> dict[str, Complaint]:
+    complaint = _wrong(ended.returned[0], plain, other)
+    if complaint:
+        wrong.append(complaint)
+    return {what: complaint}
 
 
 def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:

@@ -36,7 +36,7 @@ from worldsize.checks.less_communication.low_rank_steps import (
     residual_slips,
     with_own_residuals,
 )
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -93,9 +93,10 @@ _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r],
 
 
 def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complaint]:
+    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual, q)", 3)
     if complaint:
-        return {AVERAGE: complaint}
+        return unexamined | {AVERAGE: complaint}
 
     for number, (step, by_own) in enumerate(zip(steps, with_own_residuals(steps), strict=True), 1):
         averages, residuals, qs = zip(*[told[number - 1] for told in ended.returned], strict=True)
@@ -103,13 +104,13 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
         wanted = _wanted(f"the average of step {number}", right, partial(average_slips, step))
         complaint = wrong(averages, wanted)
         if complaint:
-            return {AVERAGE: complaint}
+            return unexamined | {AVERAGE: complaint}
 
         slips = partial(residual_slips, step)
         wanted = _wanted(f"the residual of step {number}", step.kept, slips, [by_own.kept_by_own()])
         feedback, warm = wrong(residuals, wanted), _wrong_q(qs, step, number)
         if feedback or warm:
-            return {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
+            return unexamined | {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
 
     kept = changed_arguments(ended, ("the gradient", "the residual", "q"))
     sent = wrong_bytes(ended.trace, _needed(steps))

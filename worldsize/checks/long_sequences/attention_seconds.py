@@ -17,7 +17,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_slip, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import attention
 from worldsize.links import Link
 from worldsize.units import count
@@ -117,7 +117,7 @@ def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
     if not isinstance(got, tuple) or len(got) != 2:
         came = "nothing" if got is None else f"{got!r}"[:80]
         wrong = f"expected two numbers, the seconds of the ring and of the heads, got {came}"
-        return {RING: wrong, HEADS: wrong}
+        return {RING: wrong, HEADS: UNEXAMINED}
 
     ring_s, heads_s = _seconds(layer)
     ring = _wrong(got[0], layer, "round the ring", ring_s, _ring_slips(layer))

@@ -16,7 +16,7 @@ from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import is_row, is_whole, kind_in_words
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import attention
 from worldsize.units import count
 
@@ -50,9 +50,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(returned: Sequence[Any], n: int, length: int) -> dict[str, Complaint]:
     wrong = _wrong_owners(returned, n, length)
     if wrong:
-        return {OWNERS: wrong, EVEN: wrong}
-    if (n, length) in SMALL:
-        return {OWNERS: None}
+        return {OWNERS: wrong, EVEN: UNEXAMINED}
+    if (n, length) in SMALL:  # too few tokens to be uneven
+        return {OWNERS: None, EVEN: None}
     return {OWNERS: None, EVEN: _uneven([list(map(int, own)) for own in returned], length)}
 
 

@@ -22,7 +22,7 @@ from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
 from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
 from worldsize.trace import Span, Trace, ring_links, stray
@@ -122,17 +122,17 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     wrong = _wrong_rows(returned, ended.trace, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
 
-    found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
-    if wrong or sent:
-        return found | {TWO: wrong or sent, AHEAD: wrong or sent}
+    found = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the rows", sent)}
     if sequence.world_size == 1:
         return found
+    if wrong or sent:
+        return found | {TWO: UNEXAMINED, AHEAD: UNEXAMINED}
 
     invented = _invented_work(sequence)
     # `metered` is counted in the function's own process: it can only cost points
     held = invented or _too_many_held(ended.trace, sequence) or _too_many_tensors(metered)
     found[TWO] = though_right("the rows", held)
-    found[AHEAD] = though_right("the rows", invented or _not_ahead(ended.trace, sequence, slow))
+    found[AHEAD] = UNEXAMINED if invented else though_right("the rows", _not_ahead(ended.trace, sequence, slow))
     return found
 
 

@@ -19,7 +19,7 @@ from worldsize.checks.drivers import long_sequences
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import experts
 from worldsize.units import count
 
@@ -123,15 +123,16 @@ def _drawn(size: MixtureCase, generator: np.random.Generator) -> Mixture:
 
 def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     wrong = _wrong_shape(ended.returned, mixture) or _changed(ended.inputs, mixture)
-    lost = wrong or _wrong_dropped(ended.returned, mixture)
-    wrong = lost or _wrong_rows(ended.returned, mixture)
+    lost = None if wrong else _wrong_dropped(ended.returned, mixture)
+    if lost:
+        return {VALUES: UNEXAMINED, DROPPED: lost, BYTES: UNEXAMINED}
 
-    found = {VALUES: wrong}
-    if mixture.capacity is not None or lost:
-        found[DROPPED] = lost
-
-    found[BYTES] = wrong or though_right("the rows", _wasteful(ended, mixture))
-    return found
+    found = {}
+    if mixture.capacity is not None:
+        found[DROPPED] = UNEXAMINED if wrong else None
+    wrong = wrong or _wrong_rows(ended.returned, mixture)
+    bytes_sent = UNEXAMINED if wrong else though_right("the rows", _wasteful(ended, mixture))
+    return {VALUES: wrong, **found, BYTES: bytes_sent}
 
 
 # ---- values ----------------------------------------------------------------------------------

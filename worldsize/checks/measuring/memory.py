@@ -15,7 +15,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 WEIGHTS = "weights and gradients"
 OPTIMIZER = "the optimizer's state"
@@ -85,7 +85,7 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
         if not isinstance(came, str):
             came = f"got the number {came:g}"
         names = ", ".join(f'"{part}"' for part in PARTS)
-        return {WEIGHTS: f"expected a dict with {names}, {came}"}
+        return {**dict.fromkeys(POINTS, UNEXAMINED), WEIGHTS: f"expected a dict with {names}, {came}"}
 
     found: dict[str, Complaint] = dict.fromkeys(POINTS)
     for part, expected in measured.items():

@@ -22,7 +22,7 @@ from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 COUNTED = "recall and precision are of all ranks' examples"
 RANKED = "so is average precision"
@@ -180,15 +180,20 @@ def _examine(ended: ArenaResult, spread: Spread, is_edge: bool) -> dict[str, Com
         for name, value in given.items():
             complaint = complaint or changed(ended.inputs[rank][name], value, name, rank)
     if complaint:
-        return dict.fromkeys([EDGES] if is_edge else [COUNTED, RANKED], complaint)
+        return _told(is_edge, complaint, UNEXAMINED)
 
     found = np.array([[lone_number(value) for value in told] for told in ended.returned])
     wrong = [_wrong_metric(found[:, place], spread, place) for place in range(3)]
-    if not any(wrong):
-        wrong = [none_sent(ended.trace, "A rank has only its own examples.")] * 3
+    sent = none_sent(ended.trace, "A rank has only its own examples.")
+    if sent and not any(wrong):
+        return _told(is_edge, sent, UNEXAMINED)
+    return _told(is_edge, first_complaint(wrong[:2]), wrong[2])
+
+
+def _told(is_edge: bool, counted: Complaint, ranked: Complaint) -> dict[str, Complaint]:
     if is_edge:
-        return {EDGES: first_complaint(wrong)}
-    return {COUNTED: first_complaint(wrong[:2]), RANKED: wrong[2]}
+        return {EDGES: first_complaint([counted, ranked])}
+    return {COUNTED: counted, RANKED: ranked}
 
 
 def _wrong_form(returned: Sequence[Any]) -> Complaint:

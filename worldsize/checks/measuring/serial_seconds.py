@@ -20,7 +20,7 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 STAYS = "a job that stays the same"
 GROWS = "a job that grows"
@@ -177,7 +177,7 @@ def _saying(
 ) -> Case:
     """Return the case in which the measurement at index `place` has changed; if it is None, none has.
 
-    That case, the first, keeps its answer in `before`.
+    That case, the first, keeps its answer in `before`, if it is a number to compare with.
     """
     serial_s = [say.s if n in say.of_workers else say.others_s for n in SAY_WORKERS]
     if place is not None:
@@ -194,6 +194,8 @@ def _saying(
             before.append(got)
             return {SAY: None}
 
+        if not before:
+            return {SAY: UNEXAMINED}
         if isinstance(got, str) or math.isnan(got):
             return {SAY: f"expected a number between {low_s:g} s and {high_s:g} s, {_came(got)}"}
         if abs(got - before[0]) > MOVES * measured.shortest_s:

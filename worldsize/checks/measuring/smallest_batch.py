@@ -18,7 +18,7 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import are_whole, is_whole, number, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import cost
 from worldsize.links import Link
 from worldsize.units import count as counted
@@ -164,20 +164,30 @@ def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str)
     numbers = (job.most, job.n, job.size_bytes, job.link.latency_s, job.link.bandwidth_bytes_per_s, job.share)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        for batch in measured.asked:
-            if not are_whole(batch) or not 1 <= batch <= job.most:
-                words = f"a batch of {shown(batch)}; expected whole numbers from 1 to most, {job.most}"
-                return {what: f"step_s was called with {words}"}
-
-        complaint, asked = _wrong_batch(ended.returned[0], job), len(measured.asked)
-        if what is FEW and not complaint and asked > MOST_ASKED:
-            complaint = (
-                f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows "
-                "with the batch, so one measurement in the middle rules out half of the batches"
-            )
-        return {what: complaint}
+        complaint = _wrong_question(measured, job) or _wrong_batch(ended.returned[0], job)
+        if what != FEW:
+            return {what: complaint}
+        few = UNEXAMINED if complaint else _too_many(len(measured.asked))  # it is easy to ask too little for the right batch
+        return {SMALLEST: complaint, FEW: few}
 
     return Case(f"{job}{name}", partial(arena.call, fn, measured.step_s, *numbers), examine)
+
+
+def _wrong_question(measured: ScriptedMeasurement, job: LinkedTraining) -> Complaint:
+    for batch in measured.asked:
+        if not are_whole(batch) or not 1 <= batch <= job.most:
+            words = f"a batch of {shown(batch)}; expected whole numbers from 1 to most, {job.most}"
+            return f"step_s was called with {words}"
+    return None
+
+
+def _too_many(asked: int) -> Complaint:
+    if asked <= MOST_ASKED:
+        return None
+    return (
+        f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows "
+        "with the batch, so one measurement in the middle rules out half of the batches"
+    )
 
 
 def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:

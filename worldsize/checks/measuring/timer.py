@@ -17,7 +17,7 @@ from itertools import accumulate
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 MEDIAN = "the median, which one slow step does not move"
 WARM = "the warm-up is called and does not count"
@@ -112,7 +112,7 @@ def _case(
         complaint = f"{came}, {len(warm)} to warm up and {len(counted)} that count"
         if warm and script.calls == len(counted):
             complaint += ". Make the warm-up calls in addition to the steps that count, and before them"
-        return {WARM: complaint}
+        return {what: UNEXAMINED, WARM: complaint}
 
     run = partial(arena.call, fn, script.step, script.clock, script.synchronize, len(warm), len(counted))
     return Case(f"warm_up={len(warm)}, steps={len(counted)} ({name})", run, examine)

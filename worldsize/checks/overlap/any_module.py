@@ -23,7 +23,7 @@ from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.overlap import gradient_averaging, wrong_weights
 from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, SIZES, STEADY, TrainingKind, hinted
 from worldsize.checks.overlap.wrong_weights import OverlapTraining
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.pytorch import torch_modules
 from worldsize.pytorch.timed_network import task as timed_task
 from worldsize.pytorch.torch_modules import MODULES, ModuleTask, module_task
@@ -315,4 +315,4 @@ def _examine_timed(ended: ArenaResult, kind: TrainingKind, training: OverlapTrai
     wrong = wrong_weights.wrong_weights(ended.returned, training)
     (examine,) = kind.examine.values()
     late = examine(ended.trace, training) or training.invented_work(wrong is None)
-    return {VALUES: wrong, INSIDE: late if wrong else though_right("the weights", late)}
+    return {VALUES: wrong, INSIDE: late or UNEXAMINED if wrong else though_right("the weights", late)}

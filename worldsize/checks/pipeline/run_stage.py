@@ -22,7 +22,7 @@ from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, 
 from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.pipeline.drawn_orders import EAGER, FILLED, REVERSED, SHUFFLED, Schedules, drawn_orders
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas.pipeline import BACKWARD, FORWARD
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
@@ -122,7 +122,7 @@ def _parts(
 
 def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, Complaint]:
     sent = first_complaint([none_sent(ended.trace), _wrong_messages(ended.trace, parts)])
-    order = None
+    order = UNEXAMINED
     if not sent:
         order = _out_of_order(ended.trace, orders) or _worked_early(ended.trace, orders)
 
@@ -130,7 +130,7 @@ def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[s
     if wrong:
         if order:
             wrong += f" Besides, {order}."
-        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # the order of wrong work earns nothing
+        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: UNEXAMINED}  # the order of wrong work earns nothing
     return {
         GRADIENTS: None,
         MESSAGES: though_right("the gradients", sent),

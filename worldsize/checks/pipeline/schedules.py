@@ -9,7 +9,7 @@ training", ICML 2021, and Megatron-LM, SC 2021).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate, combinations, pairwise, product
@@ -19,10 +19,10 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.on_ranks import answers
-from worldsize.checks.kit.judge import Case, judge, with_untried
+from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import LAZY, are_whole, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
 from worldsize.units import count
@@ -66,10 +66,10 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _unplayable(ended.returned, micro_batches)
         if wrong:
-            return {COMPLETE: wrong, FORWARDS_FIRST: wrong}
+            return {COMPLETE: wrong, FORWARDS_FIRST: UNEXAMINED}
         return {COMPLETE: None, FORWARDS_FIRST: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
-    return judge("gpipe", GPIPE, _cases(arena, fn, GPIPE, examine))
+    return judge("gpipe", GPIPE, _cases(arena, fn, examine))
 
 
 def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
@@ -80,16 +80,16 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _unplayable(ended.returned, micro_batches)
         if wrong:
-            return {COMPLETE: wrong}
+            return {COMPLETE: wrong, NO_NEEDLESS_WAIT: UNEXAMINED, FEW_HELD: UNEXAMINED}
 
         slow = _slow(ended.returned, micro_batches)
-        held = slow or _holds_too_many(ended.returned, micro_batches)  # holding few is easy for a slow schedule
+        held = UNEXAMINED if slow else _holds_too_many(ended.returned, micro_batches)  # holding few is easy for a slow schedule
         return {COMPLETE: None, NO_NEEDLESS_WAIT: slow, FEW_HELD: held}
 
-    return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, ONE_F_ONE_B, examine))
+    return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, examine))
 
 
-def _cases(arena: Arena, fn: Callable, points: dict[str, float], examine: Callable) -> Iterator[Case]:
+def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
     """Yield the fixed sizes, a call for each stage, and then drawn ones, for which one process answers all calls."""
     for size in SIZES:
         yield Case(_named(*size), partial(_called, arena, fn, *size), lambda ended, size=size: examine(ended, *size))
@@ -107,7 +107,7 @@ def _cases(arena: Arena, fn: Callable, points: dict[str, float], examine: Callab
                 return ended
             return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
 
-        yield Case(_named(*size), run, lambda ended, size=size: with_untried(points, examine(ended, *size)))
+        yield Case(_named(*size), run, lambda ended, size=size: examine(ended, *size))
 
 
 def _named(stages: int, micro_batches: int) -> str:
@@ -262,20 +262,19 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         cases.append((generator.integers(1, 20, fewest + generator.integers(6)).tolist(), stages))
     cases.append(((generator.integers(1, 20, 7) / 64).tolist(), 3))  # sums of 64ths are exact
 
-    for number, (seconds, stages) in enumerate(cases):
-        untried = CUTS if number >= len(CUT_CASES) else ()
+    for seconds, stages in cases:
         yield Case(
             f"layers of {seconds} s, {count(stages, 'stage')}",
             partial(arena.call, fn, seconds, stages),
-            partial(_examine_cuts, seconds=seconds, stages=stages, untried=untried),
+            partial(_examine_cuts, seconds=seconds, stages=stages),
         )
 
 
-def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int, untried: Iterable[str]) -> dict[str, Complaint]:
+def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int) -> dict[str, Complaint]:
     got = ended.returned[0]
     complaint = _no_cuts(got, len(seconds), stages)
     if complaint:
-        return with_untried(untried, {IN_ORDER: complaint})
+        return {IN_ORDER: complaint, BALANCED: UNEXAMINED}
     spoilt = changed(ended.inputs[0], seconds, "seconds")
     return {IN_ORDER: spoilt, BALANCED: _unbalanced(list(map(int, got)), seconds, stages)}
 

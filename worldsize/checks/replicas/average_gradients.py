@@ -18,7 +18,7 @@ from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, 
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import number, times
 
 MEAN = "the mean over all examples, on every rank, in place"
@@ -40,7 +40,8 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
     examples, `counts` the examples by rank.
     """
     cases = []
-    for counts in (*COUNTS, FAULTY, _drawn_counts(arena)):
+    drawn = _drawn_counts(arena)
+    for counts in (*COUNTS, FAULTY, drawn, [max(drawn)] * len(drawn)):
         inputs = _gradients(counts, arena.draws.getrandbits(32))
         name = f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples"
         if counts is FAULTY:
@@ -85,12 +86,20 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
 def _examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, Complaint]:
     wrong = _wrong_mean(ended.inputs, ended.returned, inputs, counts)
     sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
+    if wrong:
+        sent = sent or _too_few_to_judge(ended, inputs[0])
     held = MEAN if len(set(counts)) == 1 else UNEVEN
     found = {held: wrong, BYTES: sent if wrong else though_right("the values", sent)}
-    if held == UNEVEN and not any(found.values()):
+    if held == UNEVEN:
         kept = (changed(noted["more"], (list(counts),), "counts", rank) for rank, noted in enumerate(ended.returned))
         found[MEAN] = first_complaint(kept)
     return found
+
+
+def _too_few_to_judge(ended: ArenaResult, gradients: Arrays) -> Complaint:
+    """Return UNEXAMINED if less was sent than half of an all-reduce, float32's share, else None."""
+    least = 2 * (ended.trace.world_size - 1) * sum(x.nbytes for x in gradients)
+    return UNEXAMINED if ended.trace.total_bytes() < least / 2 else None
 
 
 def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint:

@@ -19,7 +19,7 @@ from worldsize.checks.drivers import ddp_parts
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.sampler import library
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 ALIKE = "all ranks hold the same weights"
 TOGETHER = "one step is that of all ranks' examples together"
@@ -201,7 +201,7 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     for rank, got in enumerate(returned):
         complaint = _no_history(got, rank)
         if complaint:
-            return dict.fromkeys(POINTS, complaint)
+            return {ALIKE: UNEXAMINED, TOGETHER: complaint, ORDERS: UNEXAMINED}
 
     told, orders = list(map(rows_of, returned)), lesson.orders()
     right, start = history(lesson, orders), history(lesson, orders, scale=0.0)
@@ -218,16 +218,16 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     for held, complaint in found.items():
         if complaint:
             found[held] = f"{complaint} {slip}".strip()
+    if found[TOGETHER]:
+        found[ORDERS] = UNEXAMINED
     return found
 
 
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
     """Examine the records of `ddp_parts.with_model_and_loss`. `lesson` has the model's shift and the loss's scale."""
     histories = [of_rank["returned"] for of_rank in returned]
-    for rank, got in enumerate(histories):
-        complaint = _no_history(got, rank)
-        if complaint:
-            return dict.fromkeys(POINTS, complaint)
+    if any(_no_history(got, rank) for rank, got in enumerate(histories)):
+        return {**_examine(histories, lesson), PARTS: UNEXAMINED, MOVED: UNEXAMINED}
 
     told = np.stack(list(map(rows_of, histories)))
     ignored = {
@@ -236,11 +236,11 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
         "The loss is not the given one: loss is a parameter, call it.": replace(lesson, scale=1.0),
     }
     for complaint, other in ignored.items():
-        if all(alike(rows, history(other, other.orders()), near_zero=NEAR_ZERO) for rows in told):
-            return {ALIKE: None, TOGETHER: None, ORDERS: None, PARTS: complaint}
+        if all(alike(rows[0], history(other, other.orders([0]))[0], near_zero=NEAR_ZERO) for rows in told):
+            return {**_examine(histories, other), PARTS: complaint, MOVED: UNEXAMINED}
 
     found = _examine(histories, lesson)
-    found[PARTS] = found[TOGETHER]
+    found[PARTS] = UNEXAMINED if found[TOGETHER] else None
     found[MOVED] = None
     moved = returned[0]["moved"]
     if not moved["model"]:

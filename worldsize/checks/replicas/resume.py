@@ -19,7 +19,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import differing, kind_in_words
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count as counted
 
 SAVES = "rank 0 alone saves, a whole checkpoint after every epoch"
@@ -45,19 +45,25 @@ WAIT, LOAD = RankEvent("wait"), RankEvent("load")
 
 @dataclass
 class RankScript:
-    """The surroundings of a rank. `begun` is the file's content at the start, `events` the rank's actions."""
+    """The surroundings of a rank. `begun` is the file's content at the start, `events` the rank's actions.
+
+    `made` are the checkpoints that its epochs would give.
+    """
 
     rank: int
     begun: dict | None
     rank_0: RankScript | None = None
     events: list[RankEvent] = field(default_factory=list)
     trained_on: list[tuple] = field(default_factory=list)
+    made: list[dict] = field(default_factory=list)
 
     def train_epoch(self, model: Any, optimizer: Any, epoch: Any) -> list[Any]:
         number = int(epoch) if isinstance(epoch, (int, float, np.number)) else str(epoch)
         self.events.append(RankEvent("train", number))
         self.trained_on.append((copy.deepcopy(model), copy.deepcopy(optimizer)))
-        return list(trained(model, optimizer, epoch))
+        new_model, new_optimizer = trained(model, optimizer, epoch)
+        self.made.append({"epoch": epoch + 1, "model": new_model[:], "optimizer": new_optimizer[:]})
+        return [new_model, new_optimizer]
 
     def save(self, checkpoint: Any) -> None:
         self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))  # the function may change its states later
@@ -130,14 +136,14 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
         held.append({"epoch": epoch + 1, "model": model, "optimizer": optimizer})
 
     resumes = _wrong_training(script, held, start)
-    if resumes and len(held) == 1:  # no epoch was left, so its saves and barriers mean nothing
-        return {RESUMES: resumes}
+    if resumes and len(held) == 1:  # no epoch was left, so judge the rest by the epochs that it trained
+        held += script.made
 
-    return {
-        RESUMES: resumes,
-        SAVES: _wrong_saves(script, held),
-        WAITS: _wrong_meeting(script) or _wrong_end(ended.returned[0], script, held),
-    }
+    saves, end = _wrong_saves(script, held), _wrong_end(ended.returned[0], script, held)
+    if resumes:  # its checkpoints may be others for this reason alone
+        saves = saves if script.rank else saves and UNEXAMINED
+        end = end and UNEXAMINED
+    return {RESUMES: resumes, SAVES: saves, WAITS: _wrong_meeting(script) or end}
 
 
 # ---- saves -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import times
 
 ONCE = "rank 0's weights travel once to every other rank, into its own tensors"
@@ -65,7 +65,7 @@ def _weights(n: int, seed: int) -> list[Arrays]:
 def _examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, Complaint]:
     wrong = _wrong_start(ended.inputs, ended.returned, inputs)
     received = none_sent(ended.trace) or _received_too_much(ended, inputs)
-    return {ONCE: wrong or though_right("the values", received), ALIKE: wrong}
+    return {ALIKE: wrong, ONCE: UNEXAMINED if wrong else though_right("the values", received)}
 
 
 def _received_too_much(ended: ArenaResult, inputs: list[Arrays]) -> Complaint:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count as counted
 
 EQUAL_SHARES = "equal shares, and no example left out"
@@ -80,7 +80,7 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
     while True:
         seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
         later = library(count, n, seed, epoch + 1)[0]
-        if not _wrong_order(library(count, n, seed, epoch), later, count, epoch):
+        if not _wrong_order(library(count, n, seed, epoch), later, epoch):
             return seed, epoch
 
 
@@ -91,7 +91,7 @@ def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> d
     for rank, got in enumerate(returned):
         complaint = _no_indices(got, rank % n, count)
         if complaint:
-            return dict.fromkeys(SHARE, complaint)
+            return {EQUAL_SHARES: complaint, SHUFFLED: UNEXAMINED, LIBRARYS: UNEXAMINED}
 
     *shares, later = [list(map(int, got)) for got in returned]
     cover = _wrong_cover(shares, count)
@@ -99,15 +99,15 @@ def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> d
         # if ranks differ, and more examples are missing than padding makes up, the shares may be cut from fewer examples
         missing = set(range(count)).difference(*shares)
         of_fewer = len(missing) >= n and len(set(map(frozenset, shares))) > 1
-        shuffled = cover if of_fewer or _ORDERS_DIFFER in cover else None
-        return {EQUAL_SHARES: cover, SHUFFLED: shuffled, LIBRARYS: cover}
+        if of_fewer or _ORDERS_DIFFER in cover or min(len(set(share)) for share in shares) < count // n:
+            return {EQUAL_SHARES: cover, SHUFFLED: UNEXAMINED, LIBRARYS: UNEXAMINED}
 
-    order = _wrong_order(shares, later, count, epoch)
-    if order:
-        return {EQUAL_SHARES: None, SHUFFLED: order, LIBRARYS: order}
-
-    unlike = _unlike(shares, library(count, n, seed, epoch), count)
-    return {EQUAL_SHARES: None, SHUFFLED: resets("my_share", answered["drawn"]), LIBRARYS: unlike}
+    order = _wrong_order(shares, later, epoch)
+    return {
+        EQUAL_SHARES: cover,
+        SHUFFLED: order or resets("my_share", answered["drawn"]),
+        LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, library(count, n, seed, epoch), count),
+    }
 
 
 _ORDERS_DIFFER = "the ranks' orders differ"
@@ -158,10 +158,11 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     return None
 
 
-def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Complaint:
+def _wrong_order(shares: Epoch, later: list[int], epoch: int) -> Complaint:
     """Return a complaint if nothing was shuffled, or if `later`, rank 0's next epoch, repeats this one; else None."""
     # few examples may come in this order by chance
-    if count > 4 and _dealt(shares, count) == list(range(count)):
+    order = list(dict.fromkeys(_dealt(shares)))
+    if len(order) > 4 and order == list(range(len(order))):
         return "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch."
     if len(shares[0]) > 2 and later == shares[0]:
         return (
@@ -171,24 +172,23 @@ def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Com
     return None
 
 
-def _dealt(shares: Epoch, count: int) -> list[int]:
-    """Return the order that gives these shares when dealt out like cards, without its padding."""
-    rounds = zip(*shares, strict=True)
-    return list(chain(*rounds))[:count]
+def _dealt(shares: Epoch) -> list[int]:
+    """Return the order that gives these shares when dealt out like cards."""
+    rounds = chain(*zip_longest(*shares))
+    return [index for index in rounds if index is not None]
 
 
 def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
     if shares == right:
         return None
 
-    n, each = len(right), len(right[0])
-    order = _dealt(right, n * each)
+    order = _dealt(right)
     if list(chain(*shares)) == order:
         return f"the shares are blocks; the library deals the order like cards: rank 1 begins with its second, {right[1][0]}."
-    if _dealt(shares, count) == _dealt(right, count):
+    if _dealt(shares)[:count] == order[:count]:
         return f"the order is right, the padding is not: expected it from the beginning of the order, {order[count:]}."
 
-    rank = next(r for r in range(n) if shares[r] != right[r])
+    rank = next(rank for rank, share in enumerate(shares) if share != right[rank])
     return (
         f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) with a fresh "
         f"torch.Generator, seeded with seed + epoch."

@@ -15,9 +15,9 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count as counted
 
 ONCE = "every example is taken exactly once in an epoch"
@@ -74,7 +74,7 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
     asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
     run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
     name = f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds"
-    cases.append(Case(name, run, lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])}))
+    cases.append(Case(name, run, lambda ended: _examine_shuffles(ended.returned[0]["returned"])))
     return judge("shards", POINTS, cases)
 
 
@@ -91,36 +91,42 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
     for rank, got in zip(ranks, returned, strict=True):
         complaint = _no_steps(got, rank)
         if complaint:
-            return dict.fromkeys(POINTS, complaint)
+            return {ONCE: complaint, SAME: UNEXAMINED, EVEN: UNEXAMINED}
 
     every = list(map(_whole_numbers, returned))
     epoch, alone, reseeded = every[:world_size], every[world_size], every[world_size + 1 :]
-    lengths = _wrong_lengths(epoch)
+    cover, lengths = _wrong_cover(epoch, count, batch_size), _wrong_lengths(epoch)
     same = lengths or _wrong_batches(epoch, alone, count, batch_size)
     many = _taken(epoch) >= ENOUGH and len(epoch[0]) > 1
     if not same and many and _batches(epoch) == _batches(reseeded):
         same = "two different seeds give the same batches: shuffle the examples by the seed."
 
+    nothing = not any(epoch)  # nobody takes a step, so there is no batch to look at
+    same = same or resets("shards", answered["drawn"])
     return {
-        ONCE: _wrong_cover(epoch, count, batch_size),
-        SAME: same or resets("shards", answered["drawn"]),
-        EVEN: lengths or _wrong_shares(epoch, count, batch_size),
+        ONCE: cover,
+        SAME: UNEXAMINED if nothing and not same else same,
+        EVEN: UNEXAMINED if nothing or lengths else _wrong_shares(epoch, count, batch_size),
     }
 
 
 def _examine_all(answered: dict[str, Any], plans: Sequence[Sequence[int]]) -> dict[str, Complaint]:
-    """Return the complaints of the first plan with a mistake, with its name; `answered` holds all plans in a row."""
+    """Return each property's first complaint, with its plan's name, the first plan's before others'.
+
+    `answered` holds all plans in a row. A property is unexamined if no plan shows it.
+    """
     rest = iter(answered["returned"])
+    complaints: dict[str, Complaint] = {}
+    others: dict[str, Complaint] = dict.fromkeys(POINTS, UNEXAMINED)
     for plan in plans:
         returned = list(islice(rest, 2 * plan[0] + 1))
-        found = _examine({**answered, "returned": returned}, *plan)
-        for held, complaint in found.items():
+        for held, complaint in _examine({**answered, "returned": returned}, *plan).items():
             if complaint:
-                found[held] = f"{_named(*plan)}: {complaint}"
-        if first_complaint(found.values()):
-            return found
+                complaints.setdefault(held, f"{_named(*plan)}: {complaint}")
+            elif complaint is None:
+                others[held] = None
 
-    return dict.fromkeys(POINTS)
+    return complaints | {held: other for held, other in others.items() if held not in complaints}
 
 
 def _named(world_size: int, count: int, batch_size: int) -> str:
@@ -244,6 +250,8 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
                 f"Cut the whole epoch into batches first, then each batch into shares."
             )
 
+    if len(alone) > len(sizes):
+        return f"{ranks_in_words(n)} take {counted(len(sizes), 'step')} together, but a lone rank takes {len(alone)}."
     return None
 
 
@@ -270,17 +278,22 @@ OWN = {
 }
 
 
-def _no_shuffle(returned: Sequence[Any]) -> Complaint:
-    """Return a complaint if the epochs of a rank alone, one for each seed, are not shuffles of the examples."""
+def _examine_shuffles(returned: Sequence[Any]) -> dict[str, Complaint]:
+    """Examine the epochs of a rank alone, one for each seed."""
     epochs = []
     for got in returned:
-        complaint = _no_steps(got, 0)
+        complaint = _no_steps(got, 0) or _wrong_cover([_whole_numbers(got)], MANY, OF_MANY)
         if complaint:
-            return complaint
+            return {ONCE: complaint, SAME: UNEXAMINED}
         epochs.append(_whole_numbers(got))
 
+    return {ONCE: None, SAME: _no_shuffle(epochs)}
+
+
+def _no_shuffle(epochs: Sequence[list[list[int]]]) -> Complaint:
+    """Return a complaint if the epochs, each with every example once, are not shuffles in batches."""
     for epoch in epochs:
-        complaint = _wrong_cover([epoch], MANY, OF_MANY) or _wrong_batches([epoch], epoch, MANY, OF_MANY)
+        complaint = _wrong_batches([epoch], epoch, MANY, OF_MANY)
         if complaint:
             return complaint
 

@@ -2,7 +2,7 @@
 
 Every y is its own power of two, so the sum over a batch, computed from the weights before and after a step, shows bit
 by bit whose examples it contains; any shares pass, if an epoch takes every example once and the next one reorders them.
-`begin` adds a number to rank 0's weights and `average` returns a part of the mean, so a training without them ends with
+`begin` adds a number to rank 0's weights once, and `average` returns a part of the mean, so a training without them ends with
 other weights.
 """
 
@@ -61,7 +61,7 @@ class FoundShares:
 class SharesTaken:
     """A training of a line by `world_size` ranks, each with its own y.
 
-    `begin` adds `shift`, `average` gives `scale` x the mean. `powers[rank * COUNT + example]` is the exponent of that y.
+    `begin` adds `shift` once, `average` gives `scale` x the mean. `powers[rank * COUNT + example]` is the exponent of that y.
     """
 
     powers: tuple[int, ...]
@@ -133,15 +133,7 @@ class SharesTaken:
         batches = []
         for step in range(self.steps):
             taken = self._taken(history, step, way, rank=0)
-            if taken is None:
-                lost = self._no_mean(step)
-                again = history.copy()
-                again[step - 1] += self.shift
-                if self._taken(again, step, way, 0) is not None:
-                    lost = f"begin was called again before step {step}: weights travel once, before the first step."
-                return FoundShares(lost, way.words)
-
-            complaint = self._wrong_shares(taken, step)
+            complaint = self._no_mean(step) if taken is None else self._wrong_shares(taken, step)
             if complaint:
                 return FoundShares(complaint, way.words)
             batches.append(frozenset(np.flatnonzero(taken.sum(axis=0)).tolist()))

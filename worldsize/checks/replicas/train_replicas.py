@@ -23,7 +23,7 @@ from worldsize.checks.kit.values import TOLERANCE, differing, same
 from worldsize.checks.replicas.in_place import EXACT, NEAR_ZERO, first_wrong, not_in_place
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.replicas.shares_taken import SharesTaken, no_history
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import number, times
 
 DESCENT = "one rank: gradient descent on all examples, in place"
@@ -136,9 +136,10 @@ def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:
 
     wrong = _with_counts(wrong, ended, lesson.sizes)
     sent = _wrong_bytes(ended, lesson.steps)
+    parts = UNEXAMINED if wrong else sent
     if ended.trace.total_bytes() < _expected_bytes(lesson.world_size, lesson.steps):
         wrong = wrong or sent  # too little to average gradients: each rank trained on all examples by itself
-    return {TOGETHER: wrong, PARTS: wrong or sent}
+    return {TOGETHER: wrong, PARTS: parts}
 
 
 def _examine_shares(ended: ArenaResult, lesson: SharesTaken) -> dict[str, Complaint]:
@@ -146,7 +147,9 @@ def _examine_shares(ended: ArenaResult, lesson: SharesTaken) -> dict[str, Compla
     found = lesson.found(_histories(ended))
     together = _with_counts(found.together, ended, lesson.sizes)
     used = found.parts or _wrong_bytes(ended, lesson.steps)
-    return {TOGETHER: together, PARTS: together or used, ORDERS: together or found.orders}
+    if together:
+        return {TOGETHER: together, PARTS: UNEXAMINED, ORDERS: UNEXAMINED}
+    return {TOGETHER: None, PARTS: used, ORDERS: found.orders}
 
 
 def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
@@ -163,12 +166,15 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
         (expected,) = _histories(alone[0])
         wrong = no_history(expected, lesson.steps, 0) or _wrong_history(_histories(ended), lesson, expected)
         wrong = _with_counts(wrong, ended, lesson.sizes)
-        found = {TOGETHER: wrong, PARTS: wrong or _wrong_bytes(ended, lesson.steps)}
-        if first_complaint(found.values()):
-            return found
-
-        reset = resets("train_replicas", alone[0].returned[0]["drawn"])
-        return {**found, DESCENT: _left_behind([*alone, ended], lesson, expected), ORDERS: reset}
+        runs = alone if wrong else [*alone, ended]  # alone it leaves weights of its own behind, after however many steps
+        steps = len(expected) if isinstance(expected, np.ndarray) and expected.ndim else 0
+        readable = steps and not no_history(expected, steps, 0)
+        return {
+            TOGETHER: wrong,
+            PARTS: UNEXAMINED if wrong else _wrong_bytes(ended, lesson.steps),
+            DESCENT: _left_behind(runs, lesson, expected) if readable else UNEXAMINED,
+            ORDERS: resets("train_replicas", alone[0].returned[0]["drawn"]),
+        }
 
     return Case(str(lesson), run, examine)
 

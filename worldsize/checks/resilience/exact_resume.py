@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, combinations, permutations
 from typing import Any
 
@@ -21,7 +20,7 @@ from worldsize.checks.drivers import resumed_training
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.resilience.resumed_lesson import INPUTS, PARTS, Lesson, ResumePlan, State, drawn_lesson
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -48,17 +47,23 @@ def train_to_the_end(arena: Arena, fn: Callable) -> Verdict:
 
     The function returns the model's state, {"weight": [inputs]}, on every rank.
     """
-    return judge("train_to_the_end", POINTS, chain.from_iterable(map(partial(_lives, arena, fn), PLANS)))
+    wrong: list[str] = []
+    return judge("train_to_the_end", POINTS, chain.from_iterable(_lives(arena, fn, plan, wrong) for plan in PLANS))
 
 
-def _lives(arena: Arena, fn: Callable, plan: ResumePlan) -> Iterator[Case]:
-    """Yield the first life of every training, then the second life of the trainings that were ended, and so on."""
+def _lives(arena: Arena, fn: Callable, plan: ResumePlan, wrong: list[str]) -> Iterator[Case]:
+    """Yield the first life of every training, then the second life of the trainings that were ended, and so on.
+
+    `wrong` has the complaints so far. With one there are first lives alone: a later one begins with the files of right ones.
+    """
     lesson = drawn_lesson(plan, np.random.default_rng(arena.draws.getrandbits(32)))
     files = [np.zeros(0, "uint8")] * len(plan.ends)
     done = [0] * len(plan.ends)  # steps that the file holds
     whole: list[np.ndarray] = []  # the weights of the training that was never ended, by rank
 
     for life in range(len(lesson.lives)):
+        if life and wrong:
+            return
         ends = {k: (*of_training, NEVER)[life] for k, of_training in enumerate(plan.ends) if life <= len(of_training)}
         cases = []
         for rank in range(plan.world_size):
@@ -72,14 +77,15 @@ def _lives(arena: Arena, fn: Callable, plan: ResumePlan) -> Iterator[Case]:
                     found[name] = found.get(name) or complaint
 
                 if any(found.values()):
-                    return found
+                    wrong.extend(filter(None, found.values()))
+                    return {RESUMED: UNEXAMINED} | found
 
                 if life == 0 and end == NEVER:
                     whole.extend(row["returned"]["weight"] for row in rows)
                 if len(rows[0]["file"]):
                     files[k] = rows[0]["file"]
                     done[k] += rows[0]["saved"][-1]
-            return found
+            return {RESUMED: None} | found  # a first life shows whether there is something to begin again from
 
         yield Case(
             str(plan) + ("", ", resumed", ", resumed for the second time")[life],
@@ -97,9 +103,10 @@ LifeOf = tuple[int, int, int]  # (life, number of its steps before it is ended, 
 def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
     life, end, done = of
     kind = RESUMED if life else ALL_STEPS
+    found: dict[str, Complaint] = {kind: None, SAVED: UNEXAMINED}
     complaint = _apart(rows) or _wrong_places(lesson, rows, of)
     if complaint:
-        return {kind: f"{_when(lesson, of)}{complaint}"}
+        return found | {kind: f"{_when(lesson, of)}{complaint}"}
 
     saves = _wrong_saves(lesson, rows, of)
     found = {kind: saves if life else None, SAVED: saves}  # a later life's saves cost points: the first life's were right

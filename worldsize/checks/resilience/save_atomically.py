@@ -17,7 +17,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, first_complaint, judge
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -140,16 +140,14 @@ def _examine_kills(
     for row, death in zip(rows, deaths, strict=True):
         ended, left = row["ended"][0], row["files"].get(NAME)
         if death is None:
-            found[ON_DISK] = _not_on_disk(ended)
-        if found[WHOLE] is None and not _is_one_of(left, before, data):
-            if death:
-                found[WHOLE] = _torn(ended, death, left, before, data)
-            else:
-                found[WHOLE] = _not_saved([row], (data,))
-        elif death and death[0] == "full":
-            found[ON_DISK] = found[ON_DISK] or _error_kept(ended, death, left, data)
+            found[WHOLE] = _not_saved([row], (data,))
+            found[ON_DISK] = UNEXAMINED if found[WHOLE] else _not_on_disk(ended)
+        elif found[WHOLE] is None and not _is_one_of(left, before, data):
+            found[WHOLE] = _torn(ended, death, left, before, data)
+        elif death[0] == "full" and found[ON_DISK] is None:
+            found[ON_DISK] = _error_kept(ended, death, left, data)
 
-    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # the torn file was copied from there
+    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere") and found[ON_DISK]:  # the torn file was copied from there
         found[WHOLE] += f" Besides, {found[ON_DISK]}"
     return found
 
@@ -226,8 +224,6 @@ def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, dat
 
 
 def _not_on_disk(ended: dict[str, Any]) -> Complaint:
-    if ended["how"] != "returned":
-        return _raised(ended)
     if ended["elsewhere"]:
         return (
             f"the file was written in {ended['elsewhere']} and renamed from there. Across file systems a rename fails, or is a "

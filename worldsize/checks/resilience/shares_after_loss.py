@@ -24,7 +24,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -103,7 +103,7 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
     got = ended.returned[0]
     complaint = _no_answer(got, loss)
     if complaint:
-        return dict.fromkeys(POINTS, complaint)
+        return dict.fromkeys(POINTS, UNEXAMINED) | {ONCE: complaint}
 
     shares = {rank: list(map(int, got[0][rank])) for rank in loss.alive}
     wrong_rate = _wrong_rate(got[1], loss, rate)
@@ -111,10 +111,11 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
     spoilt = changed(ended.inputs[0], order, "order") or changed(ended.inputs[3], list(loss.alive), "alive")
     once = _not_once(shares, loss, order) or spoilt
     if once:  # with wrong samples, shares are neither even nor next
-        return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
+        return {ONCE: once, NEXT: UNEXAMINED, EVEN: UNEXAMINED, RATE: wrong_rate}
 
     uneven = _uneven(shares)  # first, because uneven shares are never the next samples
-    return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
+    following = UNEXAMINED if uneven else _not_next(shares, loss, order)
+    return {ONCE: None, EVEN: uneven, NEXT: following, RATE: wrong_rate}
 
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:

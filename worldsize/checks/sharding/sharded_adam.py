@@ -19,7 +19,7 @@ from worldsize.checks.drivers import sharding
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import Part, cut, own_alone, what_came, wrong_part
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count, times
 
 POINTS = {
@@ -114,7 +114,7 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
         WEIGHTS: wrong,
         STATE: too_large or _wrong_state(states, right, task) or _holds_more(ended.returned, right),
         # the right number of bytes earns nothing if the weights are wrong
-        MESSAGES: wrong or _wrong_messages(ended, n, task.steps, task.weights.nbytes),
+        MESSAGES: UNEXAMINED if wrong else _wrong_messages(ended, n, task.steps, task.weights.nbytes),
     }
     if too_large:  # the cause first: keeping all state is what made the weights wrong
         return {STATE: found.pop(STATE), **found}

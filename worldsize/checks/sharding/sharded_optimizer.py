@@ -21,7 +21,7 @@ from worldsize.checks.drivers import any_optimizer
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
 from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import times
 
 POINTS = {
@@ -233,7 +233,7 @@ def _examine(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> dict[
     return {
         WEIGHTS: wrong,
         STATE: _too_large(ended.returned, task, right),
-        MESSAGES: wrong or though_right("the weights", sent or _dear(ended, task, right)),
+        MESSAGES: UNEXAMINED if wrong else though_right("the weights", sent or _dear(ended, task, right)),
     }
 
 

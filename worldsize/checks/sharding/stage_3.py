@@ -20,7 +20,7 @@ from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.sharding.gathers import LayerGathers
 from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.links import Link
 from worldsize.units import times
@@ -125,7 +125,8 @@ _UNTAKEN = (
 
 def _examine_held(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     wrong = _wrong_parts([told["returned"] for told in ended.returned], replace(stack, work=ended.work))
-    return {VALUES: wrong, TWO: wrong or though_right("the weights", _too_many_whole(ended.returned, stack))}
+    too_many = UNEXAMINED if wrong else though_right("the weights", _too_many_whole(ended.returned, stack))
+    return {VALUES: wrong, TWO: too_many}
 
 
 def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complaint:
@@ -155,15 +156,20 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     stack = replace(stack, work=ended.work)
     wrong = _wrong_parts(ended.returned, stack)
-    found = {VALUES: wrong, BYTES: wrong or though_right("the weights", _wrong_bytes(ended, stack))}
-    if stack.world_size != 2:
+    found = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the weights", _wrong_bytes(ended, stack))}
+    if stack.world_size == 1:
         return found
 
-    gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
     invented = _invented_work(stack, wrong is None)
+    if stack.world_size > 2:  # messages do not tell their layers here; but what works on two ranks alone is no stage 3
+        unseen = invented or _gathers_too_little(ended, stack)
+        return found | dict.fromkeys((TWO, PREFETCH), UNEXAMINED if unseen else None)
+
+    gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
     too_many = gathers.too_many_at_once() or invented
-    found[TWO] = wrong or though_right("the weights", too_many)
-    found[PREFETCH] = too_many or gathers.not_ahead()  # gathering everything at once is not prefetching one layer
+    found[TWO] = UNEXAMINED if wrong else though_right("the weights", too_many)
+    # gathering everything at once is not prefetching one layer
+    found[PREFETCH] = UNEXAMINED if too_many else gathers.not_ahead()
     if not wrong:
         found[PREFETCH] = though_right("the weights", found[PREFETCH])
     return found
@@ -259,6 +265,12 @@ def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
 
 
 # ---- bytes -----------------------------------------------------------------------------------
+
+
+def _gathers_too_little(ended: ArenaResult, stack: Stack) -> bool:
+    """Return whether the ranks sent fewer bytes than the gathers of each step need."""
+    sizes = [w.nbytes for w in stack.weights]
+    return ended.trace.total_bytes() < (2 * sum(sizes) - sizes[-1]) * (stack.world_size - 1) * stack.steps
 
 
 def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:

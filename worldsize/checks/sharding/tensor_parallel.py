@@ -31,7 +31,7 @@ from worldsize.checks.sharding.sharded_mlp import (
     block_on_ranks,
     mlp_on_ranks,
 )  # fmt: skip
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import times
 
 MLP = {
@@ -116,7 +116,7 @@ def _examine(ended: ArenaResult, shards: Shards, points: dict) -> dict[str, Comp
     wrong = _wrong([told["returned"] for told in ended.returned], shards)
     dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
     # the right number of bytes earns nothing if the values in them are wrong
-    return {values: wrong, messages: wrong or though_right("the values", dear)}
+    return {values: wrong, messages: UNEXAMINED if wrong else though_right("the values", dear)}
 
 
 def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Complaint:

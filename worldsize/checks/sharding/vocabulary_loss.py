@@ -20,7 +20,7 @@ from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, t
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_difference, first_slip, kind_in_words, lone_number, same
 from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import times
 
 POINTS = {
@@ -118,9 +118,13 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
 
 def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
     wrong = _wrong_loss(ended, task)
-    slope = wrong or _wrong_gradient(ended.returned, task)
+    if wrong:
+        return {LOSS: wrong, GRADIENT: UNEXAMINED, BYTES: UNEXAMINED}
+
+    slope = _wrong_gradient(ended.returned, task)
     sent = none_sent(ended.trace, "Exchange a maximum, a sum and the right word's logit over all ranks.")
-    return {LOSS: wrong, GRADIENT: slope, BYTES: slope or though_right("the loss and its gradient", sent or _dear(ended, task))}
+    dear = UNEXAMINED if slope else though_right("the loss and its gradient", sent or _dear(ended, task))
+    return {LOSS: None, GRADIENT: slope, BYTES: dear}
 
 
 # ---- values ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.between_graph import drive
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, same
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.engines.cluster_spec import Cluster
 
 POINTS = {
@@ -74,15 +74,16 @@ _ADVICE = {
 
 
 def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
+    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
     for worker, one in enumerate(told):
         complaint = _misplaced(worker, one)
         if complaint:
-            return {PLACES: complaint}
+            return {**unexamined, PLACES: complaint}
 
     for worker, one in enumerate(told):
         complaint = _wrong_chief(worker, one["chief"])
         if complaint:
-            return {PLACES: None, CHIEF: complaint}
+            return {**unexamined, PLACES: None, CHIEF: complaint}
 
     for worker, one in enumerate(told):
         if "session" in one:
@@ -94,12 +95,12 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
                 f"worker {worker}'s session {would}: give MonitoredTrainingSession is_chief=True on worker 0, and False on all "
                 f"others."
             )
-            return {PLACES: None, CHIEF: complaint}
+            return {**unexamined, PLACES: None, CHIEF: complaint}
 
     for worker, one in enumerate(told):
         if "waited" in one:
             late = "Do all workers use the same servers, and does only worker 0's session get is_chief=True?"
-            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {late}"}
+            return {**unexamined, PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {late}"}
 
     for worker, one in enumerate(told):
         if "hooked" not in one:
@@ -107,7 +108,7 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
                 f"worker {worker}: the session did not get the hooks that build returned (hooks=hooks): they decide when it "
                 f"stops. Run steps while not session.should_stop()."
             )
-            return {PLACES: None, CHIEF: None, STEPS: complaint}
+            return {**unexamined, PLACES: None, CHIEF: None, STEPS: complaint}
 
     found: dict[str, Complaint] = dict.fromkeys((PLACES, CHIEF, STEPS, THREADS))
     found[WEIGHTS] = _wrong_weights(told, inputs)

@@ -20,7 +20,7 @@ from worldsize.checks.drivers.coordinator import scored
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 _PROMISE = (
     "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch returns "
@@ -195,19 +195,24 @@ class PlayedParts:
 
 def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
     truth, coordinator = played.truth, played.coordinator
+    value, several = TWICE if coordinator.repeats else VALUE, len(truth) > 1
+    unexamined: dict[str, Complaint] = {ASYNC: UNEXAMINED} if several else {}  # one part alone waits for no other
     if played.on_the_chief:
-        return {ASYNC: "right_in was called on the chief itself: pass it to coordinator.schedule, with args=(part,)"}
+        alone = "right_in was called on the chief itself: pass it to coordinator.schedule, with args=(part,)"
+        return {value: UNEXAMINED, ASYNC: alone} if several else {value: alone}
     if coordinator.pending and not played.asked:
-        return {VALUE: "no closure had run when the function returned: `join` waits for the scheduled closures"}
+        idle = "no closure had run when the function returned: `join` waits for the scheduled closures"
+        return {value: idle} | unexamined
 
     asked = sorted(set(played.asked))
     for part in range(len(truth)):
         if part not in asked:
             late = " Does a lambda in a loop look its part up too late? Pass it as args=(part,)." * (len(asked) == 1)
-            return {VALUE: f"part {part} was never asked for; the closures asked for {asked}.{late}"}
+            missing = f"part {part} was never asked for; the closures asked for {asked}.{late}"
+            return {value: missing} | unexamined
 
-    found = {TWICE if coordinator.repeats else VALUE: _wrong_score(got, truth, played.asked)}
-    if len(truth) > 1:
+    found = {value: _wrong_score(got, truth, played.asked)}
+    if several:
         found[ASYNC] = _one_by_one(coordinator.waves, len(truth))
     return found
 

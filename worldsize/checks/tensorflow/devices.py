@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.devices import ELEMENTS, answers, sum_graphs, sums_and_moves
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, has_keys, same, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
 
 MISSING = {"devices that are there, and GPUs that are not": 0.25, "numbers that are too large, other spellings": 0.75}
@@ -141,26 +141,28 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
         return replace(alone, inputs=ended.returned)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        found: dict[str, Complaint] = dict.fromkeys(TREE)
         for (n, dtype), traced, row in zip(plans, ended.inputs[0], ended.returned[0], strict=True):
-            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
-            for held, complaint in found.items():
+            wrong = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
+            for held, complaint in wrong.items():
                 if complaint:
-                    found[held] = f"{count(n, 'device')}: {complaint}"
-            if any(found.values()):
-                return found
+                    complaint = f"{count(n, 'device')}: {complaint}"
+                if complaint is not None:
+                    found[held] = found[held] or complaint
 
-        return dict.fromkeys(TREE)
+        return found
 
     return judge("tree_sum", TREE, [Case("one sum", run, examine)])
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
     """Return a complaint or None for each property of TREE; judge the pattern only if the sums are right."""
+    sums, tree = TREE
     if "kind" in row:
-        return dict.fromkeys(TREE, f"expected a list of {n} sums, one for each device, got {row['kind']}")
+        return {sums: f"expected a list of {n} sums, one for each device, got {row['kind']}", tree: UNEXAMINED}
 
     if "raised" in row:
-        return dict.fromkeys(TREE, f"the traced graph could not run by itself: {row['raised']}")
+        return {sums: f"the traced graph could not run by itself: {row['raised']}", tree: UNEXAMINED}
 
     told, others = row["sums"]
     wrong, expected = _wrong_sums(n, told, drawn.dtype), drawn.sum(axis=0)
@@ -168,9 +170,8 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
         if not wrong and not same(got, expected):
             wrong = f"with other copies device {k} holds {got.tolist()}; expected their sum, {expected.tolist()}."
     if wrong:
-        return dict.fromkeys(TREE, wrong)
+        return {sums: wrong, tree: UNEXAMINED}
 
-    sums, tree = TREE
     rounds = (n - 1).bit_length()
     return {sums: None, tree: _wrong_pattern(n, row["moves"], row["depth"], rounds)}
 

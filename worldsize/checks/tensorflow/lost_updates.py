@@ -14,7 +14,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, has_keys, number, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 POINTS = {"what the counter lost": 0.25, "what the weights lost": 0.75}
 COUNTER, WEIGHTS = POINTS
@@ -87,7 +87,7 @@ def _runs(seed: int) -> Iterator[PlayedRun]:
 def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not has_keys(got, *NAMES):
-        return {COUNTER: f'expected a dict with "counter" and "weights", got {shown(got)}'}
+        return {COUNTER: f'expected a dict with "counter" and "weights", got {shown(got)}', WEIGHTS: UNEXAMINED}
     return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
 
 

@@ -17,7 +17,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.mirrored_strategy import trained
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 STEP = {
     "equal shares: weights as on one device": 0.5,
@@ -57,7 +57,8 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
             held = even if index < 2 else uneven
             weights, returned = _wrong_training(case, got)
             found[held] = found[held] or weights
-            found[loss] = found[loss] or returned
+            if returned is not None:
+                found[loss] = found[loss] or returned
 
         return found
 
@@ -124,29 +125,31 @@ def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.nd
 
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
-    """Return the complaints about the weights and about the returned loss."""
+    """Return the complaints about the weights and about the returned loss, up to the first step with wrong weights."""
     how = "in a tf.function" if case["traced"] else "eager"
     n = len(case["steps"][0])
     if has_keys(got, "raised"):
-        return f"{n} replicas, {how}: {got['raised']}", None
+        return f"{n} replicas, {how}: {got['raised']}", UNEXAMINED
 
     weights = case["start"].astype(float)
+    returned: Complaint = None
     for index, shares in enumerate(case["steps"]):
         step = _on_one_device(weights, shares)
         complaint = _wrong_copies(got["weights"][index], step, got["applied"])
-        returned = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
+        wrong = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
         applied, steps = got["applied"], len(case["steps"])
         if index == steps - 1 and applied != steps and not complaint:
             complaint = (
                 f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the gradients"
             )
-        if complaint or returned:
-            name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
-            return complaint and name + complaint, returned and name + returned
+        name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
+        returned = returned or (wrong and name + wrong)
+        if complaint:
+            return name + complaint, returned
 
         weights = step.after
 
-    return None, None
+    return None, returned
 
 
 def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int) -> Complaint:

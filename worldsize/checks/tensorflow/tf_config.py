@@ -15,7 +15,7 @@ from typing import Any
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import has_keys, kind_in_words
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
 CLUSTER, TASK = POINTS
@@ -57,13 +57,14 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
 
 
 def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
-    """Return, by property, the first complaint over all hosts."""
-    found: dict[str, Complaint] = {}
+    """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's text could not be read."""
+    found: dict[str, Complaint] = dict.fromkeys(POINTS)
     for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
             if complaint:
                 complaint = f"rank {rank}: {complaint}"
-            found[name] = found.get(name) or complaint
+            if complaint is not None:
+                found[name] = found[name] or complaint
 
     return found
 
@@ -71,17 +72,21 @@ def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, 
 def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
     if not isinstance(text, str):
         came = kind_in_words(text)
-        return {CLUSTER: f"expected text, as an environment variable holds it, got {came}. json.dumps makes it."}
+        return _unread(f"expected text, as an environment variable holds it, got {came}. json.dumps makes it.")
 
     try:
         said = json.loads(text)
     except ValueError:
-        return {CLUSTER: f"this text is not JSON: {text[:60]!r}. str() of a dict writes other quotes; use json.dumps."}
+        return _unread(f"this text is not JSON: {text[:60]!r}. str() of a dict writes other quotes; use json.dumps.")
 
     if not has_keys(said, "cluster", "task"):
         keys = ", ".join(map(repr, said)) if isinstance(said, dict) else type(said).__name__
-        return {CLUSTER: f"expected the keys 'cluster' and 'task', got {keys}"}
+        return _unread(f"expected the keys 'cluster' and 'task', got {keys}")
     return {CLUSTER: _wrong_cluster(said["cluster"], jobs), TASK: _wrong_task(said["task"], hosts, jobs, rank)}
+
+
+def _unread(complaint: str) -> dict[str, Complaint]:
+    return {CLUSTER: complaint, TASK: UNEXAMINED}
 
 
 def _wrong_cluster(said: Any, jobs: Jobs) -> Complaint:

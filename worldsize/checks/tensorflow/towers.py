@@ -15,7 +15,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.towers import drive
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, first_slip, same
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
 POINTS = {
     "a (gradient, variable) for each variable, in their order": 0.25,
@@ -64,15 +64,16 @@ def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]
 def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complaint]:
     pairs, means, steps = POINTS
     got, weights, broke = ended.returned[0]
-    for towers, told in zip(cases, got, strict=True):
-        where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
+    given = [(f"{len(towers)} tower{'s' * (len(towers) > 1)}: ", towers) for towers in cases]
+    for (where, _), told in zip(given, got, strict=True):
         complaint = _wrong_pairs(told)
         if complaint:
-            return {pairs: where + complaint}
+            return {pairs: where + complaint, means: UNEXAMINED, steps: UNEXAMINED}
 
+    for (where, towers), told in zip(given, got, strict=True):
         complaint = _wrong_mean(told, towers)
         if complaint:
-            return {pairs: None, means: where + complaint}
+            return {pairs: None, means: where + complaint, steps: UNEXAMINED}
 
     return {pairs: None, means: None, steps: _wrong_steps(weights, broke, lesson)}
 

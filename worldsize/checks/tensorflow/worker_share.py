@@ -6,7 +6,7 @@ A strategy's feeding of replicas is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ from worldsize.checks.drivers.worker_share import MOST_STEPS, readings
 from worldsize.checks.kit.judge import judge
 from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import cases_of_one_run
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count as counted
 
 POINTS = {
@@ -60,25 +60,32 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
     def run() -> ArenaResult:
         return arena.tensorflow(fn, [{"plans": asked, "first": first, "factor": FACTOR}], driver=readings)
 
-    cases = cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
-    return judge("worker_share", POINTS, cases)
+    right = set(POINTS)  # in all plans of known length, which come first
+
+    def examine(name: str, tables: Sequence[Any]) -> dict[str, Complaint]:
+        *plan, known = plans[name]
+        found = _wrong(tables, first, *plan)
+        if known:
+            right.difference_update(tried for tried, complaint in found.items() if complaint is not None)
+            return found
+        return {STEPS: _of_unknown_length(found, right)}
+
+    return judge("worker_share", POINTS, cases_of_one_run(run, plans, examine))
 
 
-def _examine(
-    tables: Sequence[Any], first: int, examples: int, batch: int, workers: int, known: bool
-) -> dict[str, Complaint]:
-    found = _wrong(tables, first, examples, batch, workers)
-    if known:
-        return found
-    # only some complaints end with a full stop
-    return {STEPS: next((f"{words}.{UNKNOWN}".replace("..", ".") for words in found.values() if words), None)}
+def _of_unknown_length(found: dict[str, Complaint], right: Collection[str]) -> Complaint:
+    """Return the complaint about the steps, or about what only the unknown length makes wrong."""
+    for name, words in found.items():
+        if words and name in (STEPS, *right):
+            return f"{words}.{UNKNOWN}".replace("..", ".")  # only some complaints end with a full stop
+    return found[STEPS]
 
 
 def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:
     for worker, table in enumerate(tables):
         complaint = _no_steps(table)
         if complaint:
-            return {STEPS: f"worker {worker}: {complaint}"}
+            return {STEPS: f"worker {worker}: {complaint}", BATCH: UNEXAMINED, EQUAL: UNEXAMINED}
 
     taken = []  # by worker and step: examples, counted from 0
     for table in tables:
@@ -88,7 +95,7 @@ def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers
     every = list(chain(*steps))
     whole = all(step == list(range(step[0], step[0] + batch)) for step in steps if step)
     if workers > 1 and every and whole and len(set(every)) == len(every):
-        return dict.fromkeys(POINTS, IN_TURN)
+        return {STEPS: UNEXAMINED, BATCH: IN_TURN, EQUAL: UNEXAMINED}
 
     return {
         STEPS: _wrong_lengths(taken, examples // batch),
@@ -144,12 +151,13 @@ def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
 
 
 def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> Complaint:
+    endless = max(map(len, taken)) >= MOST_STEPS
     for step, parts in enumerate(zip(*taken, strict=False)):
         together = list(chain(*parts))
         wanted = list(range(step * batch, min((step + 1) * batch, examples)))
         if sorted(together) == wanted:
             continue
-        if not wanted:  # a step too many, which `_wrong_lengths` reports
+        if not wanted or (endless and step == examples // batch):  # a step too many, which `_wrong_lengths` reports
             return None
 
         shown = "; ".join(f"worker {worker} takes {part}" for worker, part in enumerate(parts))

@@ -170,7 +170,7 @@ def _shown(output: str, score: float) -> dict[str, Any]:
 
 
 def _test(one: ExerciseRow) -> dict[str, Any]:
-    marks = {True: "passed", False: "failed", None: "not reached"}
+    marks = {True: "passed", False: "failed", None: "not examined"}
     lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in one.properties]
     return {
         "name": f"{one.title}: {one.id}",

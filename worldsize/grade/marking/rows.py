@@ -30,7 +30,7 @@ _MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class PropertyRow:
-    """A property of an exercise. `passed` is None if the check did not get that far."""
+    """A property of an exercise. `passed` is None if it was not examined."""
 
     name: str
     points: float
