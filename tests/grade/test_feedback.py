@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from worldsize import cli
 from worldsize.checks.arena import ArenaResult
+from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.host.arena import CountingArena, LastRunReached
 from worldsize.grade.marking import mark_submission
@@ -25,6 +26,7 @@ from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import feedback
 from worldsize.grade.reports.expected_messages import ExpectedMessages
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
+from worldsize.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = "06_ring_all_reduce"
@@ -376,19 +378,25 @@ class Arena:
         return ArenaResult("done")
 
     def ranks(self, *_: object, link: object = None) -> ArenaResult:
-        return ArenaResult("done", message=str(link))
+        return ArenaResult("done", message=str(link), trace=Trace(1))
 
 
 def test_runs_are_counted_whatever_their_way_and_the_last_that_was_asked_for_ends_the_check():
     arena = CountingArena(Arena(), last=3)
-    assert (arena.incidents, arena.runs, arena.over_fabric) == (["timeout"], 0, False)
+    assert (arena.incidents, arena.runs) == (["timeout"], 0)
     arena.ranks(len, [1])
-    assert (arena.runs, arena.over_fabric) == (1, True)
     arena.call(len, [])
-    assert (arena.runs, arena.over_fabric) == (2, False)
+    assert (arena.runs, arena.ways) == (2, {"ranks", "call"})
     with pytest.raises(LastRunReached) as enough:
         arena.ranks(len, [1], link="slow")
     assert enough.value.ended.message == "slow"
+
+
+def test_a_verdict_shows_the_run_of_its_first_mistake_though_others_followed():
+    arena = CountingArena(Arena())
+    runs = [arena.call(len, []), arena.ranks(len, [1]), arena.ranks(len, [1])]
+    numbers = [arena.run_of(Verdict("ring", "fail", (), "wrong", trace)) for trace in (runs[1].trace, runs[2].trace, None)]
+    assert numbers == [2, 3, 0]
 
 
 @pytest.mark.browser

@@ -192,7 +192,7 @@ def test_a_killed_kernel_takes_its_ranks_its_agent_and_its_files_along(kernel, f
 
 def test_a_kernel_killed_while_its_agent_warms_up_leaves_nothing(kernel):
     assert kernel.run("warm()").error == ""
-    assert kernel.processes() and kernel.files()
+    seconds_until(lambda: kernel.processes() and kernel.files(), 30)  # it begins in the background
     psutil.Process(kernel.pid).kill()
     kernel.nothing_left()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs, of_rank
 from worldsize.checks.drivers import killed_writer
+from worldsize.checks.verdict import Verdict
 from worldsize.engines.cluster_spec import Cluster, serving
 from worldsize.engines.json_and_bytes import encode
 from worldsize.failures import TaskNames
@@ -214,17 +215,14 @@ class LastRunReached(Exception):
 
 
 class CountingArena:
-    """A wrapper of `arena` that counts its `runs`, and notes the `ways` used.
-
-    `over_fabric` tells of the latest run. Run number `last` raises LastRunReached.
-    """
+    """A wrapper of `arena` that counts its `runs`, and notes the `ways` used. Run number `last` raises LastRunReached."""
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:
         self._arena = arena
         self._last = last
         self.runs = 0
         self.ways: set[str] = set()
-        self.over_fabric = False
+        self._over_fabric: dict[int, int] = {}  # the number of the latest run by its trace's id
 
     def __getattr__(self, name: str) -> Any:
         """Return the arena's attribute; a call of one of its ways to run a function counts."""
@@ -237,7 +235,12 @@ class CountingArena:
         ended = way(*args, **more)
         self.runs += 1
         self.ways.add(way.__name__)
-        self.over_fabric = way.__name__ == "ranks"
+        if way.__name__ == "ranks":
+            self._over_fabric[id(ended.trace)] = self.runs
         if self.runs == self._last:
             raise LastRunReached(ended)
         return ended
+
+    def run_of(self, verdict: Verdict) -> int:
+        """Return the number of the run over the fabric that the verdict shows, which still has its trace; 0 if it has none."""
+        return self._over_fabric.get(id(verdict.trace), 0)

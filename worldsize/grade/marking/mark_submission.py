@@ -322,7 +322,7 @@ class SubmissionMarking:
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
 
-        real = Checked(verdict, state, arena.runs if arena.over_fabric else 0, changed=tuple(sorted(arena.changed)))
+        real = Checked(verdict, state, arena.run_of(verdict), changed=tuple(sorted(arena.changed)))
         if verdict.points and {"ranks"} <= arena.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
         return real

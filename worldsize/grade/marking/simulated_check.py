@@ -17,7 +17,7 @@ from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, PropertyRow
 
 @dataclass(frozen=True)
 class Checked:
-    """A check's result on an exercise. `run` is the number of its last run on real ranks, 0 if it has no messages.
+    """A check's result on an exercise. `run` is the number of the run on real ranks that the verdict shows, 0 if it shows none.
 
     `changed` are objects of this package that changed in a process of the submission.
     """
