@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from worldsize.checks import CHECKS
+import torch
+
+from tests.support.answers import ANSWERS
+from worldsize.checks import CHECKS, run_check
+from worldsize.checks.simulated_arena import SimulatedArena
+from worldsize.fabric import Fabric
 from worldsize.lab.released import EXERCISES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +93,24 @@ and every row says that it was graded without a sandbox.
 """
 
 
+ALONE = """
+
+## What messages alone earn
+
+Messages have points of their own: they are judged also where the values are wrong, so that a mistake in a sum does not cost the
+work on its messages. An answer that sends all the right messages with zeros in them, and computes nothing, earns this; the rounds
+of such messages are not examined.
+
+| lab | exercise | points |
+| --- | --- | --- |
+"""
+# exercises of a tensor on each rank whose messages have points
+COLLECTIVES = (
+    "pass_right", "tree_broadcast", "tree_reduce", "all_to_all", "parameter_server", "sharded_parameter_server", "reduce_scatter",
+    "all_gather", "ring_all_reduce", "two_level_all_reduce",
+)  # fmt: skip
+
+
 class EvidenceRow(NamedTuple):
     """A property of an exercise, and where it is seen."""
 
@@ -117,10 +141,27 @@ def points_of(exercise: str) -> dict[str, float]:
     return getattr(module, call.args[1].id)
 
 
+def messages_alone(exercise: str) -> tuple[float, float]:
+    """The points of an answer that sends all messages of a right one, with zeros in them, and the exercise's points."""
+    (right,) = (answers.right[0] for answers in ANSWERS if answers.exercise == exercise)
+    verdict = run_check(exercise, SimulatedArena(seed=7), _with_zeros(right))
+    return verdict.points, verdict.possible
+
+
+def _with_zeros(right: Callable) -> Callable:
+    def sends_zeros(fabric: Fabric, x: torch.Tensor, *more: int) -> torch.Tensor:
+        right(fabric, torch.zeros_like(x), *more)
+        return x
+
+    return sends_zeros
+
+
 def page() -> str:
     """The page as it is to be."""
     lines = (f"| {r.lab} | `{r.exercise}` | {r.name} | {r.points:g} | {r.seen.what} | {r.seen.process} |" for r in rows())
-    return HEAD + "\n".join(lines) + "\n"
+    found = [(lab, name, *messages_alone(name)) for lab, names in EXERCISES.items() for name in names if name in COLLECTIVES]
+    alone = (f"| {lab} | `{name}` | {points:g} of {possible:g} |" for lab, name, points, possible in found)
+    return HEAD + "\n".join(lines) + ALONE + "\n".join(alone) + "\n"
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def _wrong(played: bool) -> list:
 
 
 def _every() -> list:
-    """(exercise, function) of every answer, right, odd or wrong."""
-    both = [(a.exercise, fn) for a in ANSWERS for fn in (*a.right, *(row[0] for row in a.wrong))]
+    """(exercise, function) of every answer, right, odd or wrong, with a mistake on purpose or without."""
+    both = [(a.exercise, fn) for a in ANSWERS for fn in (*a.right, *(row[0] for row in (*a.wrong, *a.spoilt)))]
     return [pytest.param(exercise, fn, id=f"{exercise}-{fn.__name__}") for exercise, fn in both]
 
 
