@@ -35,8 +35,9 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
 
 SEED = 20_261_121
 WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
-# a grader draws numbers besides, by which the results of declared work are multiplied
-WEIGHED = ("big_batch_step", "ring_attention", "stage_3")
+# a grader draws numbers besides, by which the results of declared work are multiplied: it sees invented work that a notebook
+# leaves unexamined
+WEIGHED = ("accumulate", "big_batch_step", "ring_attention", "stage_3")
 DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
@@ -78,13 +79,19 @@ def in_simulated_time(exercise, fn, limits) -> Verdict:
     return run_check(exercise, SimulatedArena(SEED, limit_s=limits.case_s), fn)
 
 
+def properties(verdict) -> list[tuple]:
+    """The properties of a verdict with their states; where work is weighed, whether they hold."""
+    weighed = verdict.exercise in WEIGHED
+    return [(p.name, p.points, bool(p.passed) if weighed else p.passed) for p in verdict.properties]
+
+
 def agree(sandbox, exercise, fn, of_notebook) -> None:
     notebook = of_notebook(exercise, fn, sandbox.limits)
     grade = verdict_on(sandbox, exercise, fn)
     assert notebook.state == grade.state
     if not any(fn in answers.chance for answers in ANSWERS):  # whose points hang on the moment, or on where files lie
         assert notebook.points == grade.points
-        assert notebook.properties == grade.properties
+        assert properties(notebook) == properties(grade)
         assert words(notebook) == words(grade)
 
 
