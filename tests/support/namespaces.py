@@ -67,14 +67,18 @@ class Host:
         return pids_in(network_of(self.holder)) - {self.holder}
 
     def kill_all(self) -> None:
-        """End whatever runs on the host, and wait until it has gone."""
+        """End whatever runs on the host, and wait until it has gone.
+
+        All of it stops first, as on a machine that has lost its power: no process sees another one end.
+        """
         until(self._killed, _LIMIT_S, f"processes on {self.name} end")
 
     def _killed(self) -> bool:
         left = self.pids()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         return not left
 
 
