@@ -222,9 +222,8 @@ def test_a_job_that_is_cancelled_in_mid_run_is_hosts_lost(in_slurm: Slurm, tmp_p
 
 
 _KERNEL = """
-import sys, threading
-from worldsize import hosts, tf
-from worldsize.engines import current
+import sys
+from worldsize import hosts
 from worldsize.launch import launch
 from tests.hosts.test_slurm import wait_for_ever
 hosts.open(hosts.Slurm(nodes=2, timeout_min=10, folder=sys.argv[1]))
@@ -244,7 +243,7 @@ def test_a_job_ends_with_its_notebook(in_slurm: Slurm, tmp_path: Path, root: Pat
         if how == "killed":
             until(lambda: len(list(started.iterdir())) == 4, LIMIT_S, "four ranks run")
             kernel.kill()
-        kernel.wait(LIMIT_S)
+        assert kernel.wait(LIMIT_S) == (-signal.SIGKILL if how == "killed" else 0)
         no_job(in_slurm, GONE_S)
     finally:
         kernel.kill()
