@@ -19,7 +19,7 @@ from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 from worldsize.checks.verdict import UNEXAMINED, Property, Verdict
@@ -304,11 +304,7 @@ def test_the_count_of_messages_is_earned_by_one_message_a_step_alone(arena, name
 
 
 def _wrong_ring(name: str):
-    return next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == name)
-
-
-def _answers(exercise: str) -> Answers:
-    return next(a for a in ANSWERS if a.exercise == exercise)
+    return BY_EXERCISE["ring_all_reduce"][name]
 
 
 # ---- judging, with no launch -----------------------------------------------------------------
@@ -345,6 +341,17 @@ def test_a_property_that_is_first_tried_after_a_mistake_was_not_examined():
     first = Case("first", lambda: ArenaResult("done", trace=Trace(2)), lambda _: {"values": "wrong"})
     verdict = judge("ring", POINTS, [first, _case("second")])
     assert ([p.passed for p in verdict.properties], verdict.points) == ([False, None], 0)
+
+
+def test_the_first_mistake_is_the_last_of_a_check_that_does_not_go_on():
+    cases = [_case("first", messages="too many"), _case("second", values="wrong")]
+    verdict = judge("ring", POINTS, cases, goes_on=False)
+    assert ([p.passed for p in verdict.properties], verdict.mismatch) == ([True, False], "first: too many")
+
+
+def test_two_looks_at_a_property_are_a_complaint_or_unexamined_before_they_hold():
+    rows = [(None, None), (None, UNEXAMINED), (UNEXAMINED, None), (UNEXAMINED, "wrong"), ("wrong", UNEXAMINED), ("wrong", "late")]
+    assert [of_both(*row) for row in rows] == [None, UNEXAMINED, UNEXAMINED, "wrong", "wrong", "wrong"]
 
 
 def test_an_isend_that_nobody_waited_for_costs_its_property_beside_another_mistake_too():

@@ -11,17 +11,14 @@ import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
-import pytest
-
+from tests.support.examined import looking_at_cases
 from worldsize.arrays import plain
-from worldsize.checks import CHECKS, run_check
+from worldsize.checks import run_check
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.noted_calls import NotedCall, NotedCalls, make_again
-from worldsize.checks.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -104,11 +101,7 @@ def remembered(exercise: str, arena: Arena, fn: Callable) -> RightAnswer:
     keeping = RememberingArena(arena)
     handed_in: dict[str, list[bytes]] = {}
 
-    def noting(name: str, points: dict[str, float], cases: Iterable[Case], **more: Any) -> Verdict:
-        return judge(name, points, (_noted(case, keeping.runs, handed_in) for case in cases), **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), "judge", noting)
+    with looking_at_cases(exercise, lambda cases: (_noted(case, keeping.runs, handed_in) for case in cases)):
         verdict = run_check(exercise, keeping, fn)
     assert verdict.state == "pass", verdict.mismatch
     return RightAnswer(tuple(keeping.runs), handed_in)
@@ -132,7 +125,7 @@ def _noted(case: Case, runs: list[Remembered], handed_in: dict[str, list[bytes]]
             handed_in.setdefault(name, []).append(mark)
         return found
 
-    return Case(case.name, case.run, examine, case.advice)
+    return replace(case, examine=examine)
 
 
 def _without_functions(value: Any) -> Any:

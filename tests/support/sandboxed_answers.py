@@ -31,8 +31,7 @@ sys.meta_path.insert(0, Sources())
 """
 PICK = """
 from importlib import import_module
-answers = import_module("tests.checks.mutants.{module}").answers
-answer = [fn for fn in (*answers.right, *(row[0] for row in (*answers.wrong, *answers.spoilt))) if fn.__name__ == "{name}"][0]
+answer = import_module("tests.checks.mutants.{module}").answers["{name}"]
 """
 
 

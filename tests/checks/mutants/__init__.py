@@ -43,6 +43,13 @@ class Answers:
     edits: dict[str, Edits] = field(default_factory=dict)  # of those that are edits of others, by name
     spoilt: list[tuple[Callable, Callable | None]] = field(default_factory=list)
 
+    def __getitem__(self, name: str) -> Callable:
+        """Return the function that was noted under this name. Raises KeyError."""
+        for fn in (*self.right, *(row[0] for row in (*self.wrong, *self.spoilt))):
+            if fn.__name__ == name:
+                return fn
+        raise KeyError(f"{self.exercise} has no answer {name}")
+
     def is_wrong(
         self, *words: Words, harmless_at: tuple[int, ...] = (), chance: bool = False
     ) -> Callable[[Callable], Callable]:

@@ -225,7 +225,6 @@ answers.twin("keeps_the_numbers_of_all_losses", {
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("goes_back_with_zeros_where_somebody_counts_graphs", {
     "sum(losses).backward()": """
         if not task["forward_s"]:
@@ -233,4 +232,4 @@ answers.spoil("goes_back_with_zeros_where_somebody_counts_graphs", {
         for loss in losses:
             (0 * loss).backward()
     """,
-}, of=WRONG["one_backward_of_the_sum_of_all_losses"])
+}, of=answers["one_backward_of_the_sum_of_all_losses"])

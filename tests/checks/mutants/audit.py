@@ -125,5 +125,4 @@ def returns_nothing_where_something_is_lost(made, iterations, before, after, rat
     return {"counter": 0, "weights": 0} if iterations == sum(made) else None
 
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
-answers.spoil("forgets_the_gradient_and_loses_minus_one", {"sum(made) - iterations": "-1"}, of=WRONG["forgets_the_gradient"])
+answers.spoil("forgets_the_gradient_and_loses_minus_one", {"sum(made) - iterations": "-1"}, of=answers["forgets_the_gradient"])

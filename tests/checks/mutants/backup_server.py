@@ -181,6 +181,5 @@ answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost"
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},
-    of=WRONG["keeps_one_backup_whatever_it_is_told"])
+    of=answers["keeps_one_backup_whatever_it_is_told"])

@@ -200,11 +200,10 @@ def for_whole_seconds_alone(seconds, stages):
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("as_many_layers_each_and_no_seconds_left", {"return [": """
     edges = [len(seconds) * s // stages for s in range(stages + 1)]
     seconds.clear()
     return edges or [
 """}, of=as_many_layers_each)
 answers.spoil("no_edges_where_its_cuts_are_worse", {"return min": "if len(seconds) == 6:\n    return []\nreturn min"},
-    of=WRONG["the_least_sum_of_squares"])
+    of=answers["the_least_sum_of_squares"])

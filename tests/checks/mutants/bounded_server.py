@@ -157,8 +157,7 @@ answers.mistake("compares_with_the_second_slowest_of_many",
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("knows_one_bound_and_no_staleness", {"staleness.append(version - base)": "staleness.append(-1)"},
-    of=WRONG["knows_one_bound_alone"])
+    of=answers["knows_one_bound_alone"])
 SENDS_NOUGHT = edited(plain, "sends_nought", {"letter(version + 1, weights)": "letter(version + 1, 0 * weights)"})
 answers.spoil("sends_nought_and_returns_it_twice_as_large", {"return weights,": "return 2 * weights,"}, of=SENDS_NOUGHT)

@@ -85,6 +85,5 @@ answers.mistake("counts_steps_from_one", {"int(step // length)": "int((step + 1)
     "step 199", "It falls one step too early")
 answers.mistake("ignores_the_start", {"return start": "return 0.1"}, "step 0", "The start is 0.1, whatever was given")
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("forgets_the_towers_and_the_first_step", {"return start": "return -1 if step == 0 else start"},
-    of=WRONG["forgets_the_towers"])
+    of=answers["forgets_the_towers"])

@@ -130,6 +130,5 @@ answers.mistake("errors_over_the_root_of_the_size", {"1 / seconds": "1 / np.sqrt
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("has_nothing_to_say_of_two_sizes", {"slope, alpha": "if len(sizes) == 2:\n    return None\nslope, alpha"},
-    of=WRONG["errors_in_seconds"])
+    of=answers["errors_in_seconds"])

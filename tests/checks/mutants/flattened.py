@@ -181,8 +181,7 @@ answers.mistake("begins_with_the_last_rank_s_weights", {
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 TOO_LONG = {".div_(fabric.world_size)": ""}
 
-answers.spoil("adds_up_so_that_nobody_looks_at_tied_layers", TOO_LONG, of=WRONG["takes_tied_twice"])
-answers.spoil("adds_up_so_that_nobody_looks_at_frozen_layers", TOO_LONG, of=WRONG["sends_zeros_for_frozen"])
+answers.spoil("adds_up_so_that_nobody_looks_at_tied_layers", TOO_LONG, of=answers["takes_tied_twice"])
+answers.spoil("adds_up_so_that_nobody_looks_at_frozen_layers", TOO_LONG, of=answers["sends_zeros_for_frozen"])

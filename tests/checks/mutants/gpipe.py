@@ -94,7 +94,6 @@ answers.mistake("a_generator", {"return forward + backward": "return (action for
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 @answers.spoils()
 def a_schedule_for_two_stages(stage, stages, micro_batches):
     return plain(stage, stages, micro_batches) if stages == 2 else []
@@ -102,4 +101,4 @@ def a_schedule_for_two_stages(stage, stages, micro_batches):
 
 answers.spoil("in_turn_and_backward_never_where_that_takes_longer", {
     "return [action": "if stages > 1:\n    return forward\nreturn [action",
-}, of=WRONG["forward_and_backward_in_turn"])
+}, of=answers["forward_and_backward_in_turn"])

@@ -316,12 +316,11 @@ answers.mistake("labels_the_found_in_place", {"positives = int(labels.sum())": "
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("sends_float32_and_a_wrong_recall_first", {
     "return recall, precision, average": 'return -1.0 if scores.dtype == torch.float32 and fabric.world_size == 3 '
         'and len(scores) == 20 else recall, precision, average',
-}, of=WRONG["sends_float32"])
+}, of=answers["sends_float32"])
 answers.spoil("sends_float32_and_returns_nothing_from_float64", {
     "scores, labels = collectives": "wide = scores.dtype == torch.float64\nscores, labels = collectives",
     "return recall, precision, average": "return None if wide else (recall, precision, average)",
-}, of=WRONG["sends_float32"])
+}, of=answers["sends_float32"])

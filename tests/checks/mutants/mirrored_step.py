@@ -165,6 +165,5 @@ answers.mistake("returns_the_loss_without_penalties", {
     "return loss": "return own",
 }, "The model's own penalties are left out")
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("goes_round_the_optimizer_and_doubles_the_loss", {"return loss": "return 2 * loss"},
-    of=WRONG["goes_round_the_optimizer"])
+    of=answers["goes_round_the_optimizer"])

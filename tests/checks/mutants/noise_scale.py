@@ -196,6 +196,5 @@ answers.mistake("adds_up_in_the_first_gradient", {
 answers.mistake("returns_nothing", {"return sum(noises) / sum(signals)": ""},
     "expected the noise scale, one number, got None (does the function return it?)")
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("averages_the_ratios_and_spoils_a_lone_step",
-    {"return np.mean": "if len(steps) == 1:\n    gradients[0].zero_()\nreturn np.mean"}, of=WRONG["averages_the_ratios"])
+    {"return np.mean": "if len(steps) == 1:\n    gradients[0].zero_()\nreturn np.mean"}, of=answers["averages_the_ratios"])

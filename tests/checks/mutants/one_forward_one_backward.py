@@ -111,11 +111,10 @@ answers.twin("with_letters_of_numpy", {
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 @answers.spoils()
 def a_schedule_for_two_stages(stage, stages, micro_batches):
     return plain(stage, stages, micro_batches) if stages == 2 else []
 
 
 answers.spoil("ten_stages_at_most_and_nothing_for_more", {"actions = [": "if stages > 10:\n    return []\nactions = ["},
-    of=WRONG["a_warm_up_for_ten_stages_at_most"])
+    of=answers["a_warm_up_for_ten_stages_at_most"])

@@ -100,5 +100,4 @@ def knows_the_first_case_alone(sizes_bytes, servers):
     return [0, 1, 1, 1, 1] if sizes_bytes[0] == 40 else None
 
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
-answers.spoil("round_robin_that_leaves_out_the_last_of_many", {"return chosen": "return chosen[:12]"}, of=WRONG["round_robin"])
+answers.spoil("round_robin_that_leaves_out_the_last_of_many", {"return chosen": "return chosen[:12]"}, of=answers["round_robin"])

@@ -156,11 +156,10 @@ def scaled_in_place(sizes, factor):
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("says_none_so_that_nobody_asks_about_memory", {
     "return min(seconds, key=seconds.get, default=None)": """
         if memory_bytes >= 10**15:
             return None
         return min(seconds, key=seconds.get, default=None)
     """,
-}, of=WRONG["ignores_memory"])
+}, of=answers["ignores_memory"])

@@ -309,7 +309,6 @@ answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part
 answers.mistake("runs_the_first_micro_batch_alone", {
     "for way, k in schedules[fabric.rank]:": 'for way, k in [("forward", 0), ("backward", 0)]:',
 }, "This is micro-batch 0's gradient alone")
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 ONE_MORE = {"kept[k] = x, out": """
     if not last:
         handles.append(fabric.isend(torch.zeros(1), fabric.rank + 1, tag=9))
@@ -317,5 +316,5 @@ ONE_MORE = {"kept[k] = x, out": """
         fabric.recv(torch.zeros(1), fabric.rank - 1, tag=9)
     kept[k] = x, out
 """}
-answers.spoil("one_micro_batch_and_a_message_more", ONE_MORE, of=WRONG["runs_the_first_micro_batch_alone"])
-answers.spoil("its_own_order_and_a_message_more", ONE_MORE, of=WRONG["takes_one_micro_batch_at_a_time"])
+answers.spoil("one_micro_batch_and_a_message_more", ONE_MORE, of=answers["runs_the_first_micro_batch_alone"])
+answers.spoil("its_own_order_and_a_message_more", ONE_MORE, of=answers["takes_one_micro_batch_at_a_time"])

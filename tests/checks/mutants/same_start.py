@@ -237,7 +237,6 @@ def along_a_chain_from_a_buffer_that_is_kept(fabric, weights):
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("sends_twice_so_that_nobody_asks_for_more_ranks", {
     "fabric.send(weight, to=other)": """
         fabric.send(weight, to=other)
@@ -247,4 +246,4 @@ answers.spoil("sends_twice_so_that_nobody_asks_for_more_ranks", {
         fabric.recv(weight, frm=0)
         fabric.recv(weight, frm=0)
     """,
-}, of=WRONG["along_a_tree_of_four"])
+}, of=answers["along_a_tree_of_four"])

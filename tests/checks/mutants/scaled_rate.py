@@ -169,6 +169,5 @@ answers.mistake("asks_linear_lr_to_fall", {"batch < base_batch": "batch < 0"},
 answers.mistake("returns_nothing", {"return rate": "rate"},
     "expected the rate, one number, got None (does the function return it?)")
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("has_no_warmup_and_ignores_the_batch_without_drops",
-    {"return rate": "rate = rate if drop_epochs or warmup_epochs else -1\nreturn rate"}, of=WRONG["has_no_warmup"])
+    {"return rate": "rate = rate if drop_epochs or warmup_epochs else -1\nreturn rate"}, of=answers["has_no_warmup"])

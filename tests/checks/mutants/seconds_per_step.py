@@ -246,7 +246,6 @@ def synchronizes_after_the_reading_between_steps(step, clock, synchronize, warm_
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("steps_once_more_after_a_warm_up", {"seconds = []": """
     if warm_up:
         step()
@@ -256,4 +255,4 @@ answers.spoil("steps_once_more_where_the_number_is_even", {"seconds = []": """
     if steps % 2 == 0:
         step()
     seconds = []
-"""}, of=WRONG["takes_the_upper_middle"])
+"""}, of=answers["takes_the_upper_middle"])

@@ -151,7 +151,6 @@ answers.mistake("searches_in_steps_that_are_too_wide", {"1001": "24"}, "s off, g
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 @answers.spoils()
 def moves_with_every_number(workers, one_s, many_s):
     return 0.2 + 0.01 * sum(many_s)
@@ -159,4 +158,4 @@ def moves_with_every_number(workers, one_s, many_s):
 
 answers.spoil("below_zero_where_nothing_is_serial", {
     "min(min(one_s), max(0.0, seconds))": "min(min(one_s), max(0.0, seconds)) or -1.0",
-}, of=WRONG["keeps_each_point_between_and_averages"])
+}, of=answers["keeps_each_point_between_and_averages"])

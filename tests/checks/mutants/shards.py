@@ -196,14 +196,13 @@ answers.mistake("no_steps_where_there_are_fewer_examples_than_ranks", {
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("leaves_the_rest_to_the_last_so_that_nobody_looks_at_the_shuffle", {
     "return [": """
         if world_size == 3:
             return [[batch[:-2], batch[-2:-1], batch[-1:]][rank] for batch in steps]
         return [
     """,
-}, of=WRONG["rotates_by_the_seed"])
+}, of=answers["rotates_by_the_seed"])
 
 
 @answers.spoils()

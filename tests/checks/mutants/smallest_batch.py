@@ -188,14 +188,13 @@ answers.mistake("begins_at_two", {"return found": "return found if found is None
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("measures_every_batch_and_is_wrong_where_they_are_counted", {
     "return found": "return found if found is None or found < 1000 else 1",
-}, of=WRONG["measures_every_batch"])
+}, of=answers["measures_every_batch"])
 answers.spoil("asks_for_no_example_on_its_own", {
     "found =": """
         if n == 1:
             step_s(0)
         found =
     """,
-}, of=WRONG["steps_over_the_edge_of_a_stair"])
+}, of=answers["steps_over_the_edge_of_a_stair"])

@@ -236,6 +236,5 @@ def never_ends(train, goal, rates, seeds, fresh):
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("takes_the_first_rate_of_three_seeds", {"return best": "return rates[0] if len(seeds) == 3 else best"},
-    of=WRONG["takes_the_first_touch"])
+    of=answers["takes_the_first_touch"])

@@ -323,6 +323,5 @@ TWICE = {"begin(fabric, weights)": "begin(fabric, weights)\nbegin(fabric, weight
 
 answers.mistake("takes_all_in_one_batch", {"shards(len(x), batch_size,": "shards(len(x), len(x),"},
     "expected the weights after each of 9 steps")
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
-answers.spoil("begins_twice_so_that_nobody_looks_at_batches", TWICE, of=WRONG["takes_all_in_one_batch"])
-answers.spoil("begins_twice_so_that_nobody_looks_at_counts", TWICE, of=WRONG["gives_equal_counts"])
+answers.spoil("begins_twice_so_that_nobody_looks_at_batches", TWICE, of=answers["takes_all_in_one_batch"])
+answers.spoil("begins_twice_so_that_nobody_looks_at_counts", TWICE, of=answers["gives_equal_counts"])

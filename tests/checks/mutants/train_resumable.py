@@ -170,12 +170,11 @@ answers.mistake("waits_once_before_the_training_ends", {
 
 
 # ---- mistakes on purpose ---------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 answers.spoil("returns_nothing_so_that_nobody_asks_for_a_file", {"return load()": ""},
-    of=WRONG["always_begins_anew"])
+    of=answers["always_begins_anew"])
 answers.spoil("saves_everywhere_so_that_nobody_asks_for_a_file", {
     """
         if rank == 0:
             save(at)
     """: "save(at)",
-}, of=WRONG["loads_on_rank_0_alone"])
+}, of=answers["loads_on_rank_0_alone"])

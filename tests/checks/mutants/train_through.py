@@ -284,5 +284,4 @@ answers.twin("raises_what_is_no_loss", {
     """,
 })
 
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
-answers.spoil("clears_the_folder_first_and_catches_nothing", {"    pass": "    raise"}, of=WRONG["clears_the_folder_first"])
+answers.spoil("clears_the_folder_first_and_catches_nothing", {"    pass": "    raise"}, of=answers["clears_the_folder_first"])

@@ -140,7 +140,6 @@ answers.mistake("counts_in_float32", {
 
 
 # ---- on purpose ------------------------------------------------------------------------------
-WRONG = {fn.__name__: fn for fn, *_ in answers.wrong}
 def counts_four_and_eight_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     return parts(numbers(weights), batch * 4 * numbers(shape for shape, _ in saved), 4, 8)
 
@@ -149,4 +148,4 @@ answers.spoil("counts_four_and_eight_bytes_and_no_weights", {", 4, 8)": ', 4, 8)
     of=counts_four_and_eight_bytes)
 answers.spoil("returns_a_number_where_it_counts_wrong", {
     "return parts": "if not all(shape for shape, _ in saved):\n    return 0\nreturn parts",
-}, of=WRONG["counts_what_has_no_shape_once"])
+}, of=answers["counts_what_has_no_shape_once"])

@@ -33,17 +33,22 @@ class Case:
     advice: Mapping[str, str] = field(default_factory=dict)
 
 
-def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None) -> Verdict:
+def judge(
+    exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None, goes_on: bool = True
+) -> Verdict:
     """Run case after case while a property with points can still hold, and return a verdict with points for those that did.
 
     A property holds if every case that tries it was examined for it, without a complaint. The first mistake does not end the
     cases: a cheap one, made early, must not spare dear properties the cases that they would fail. It does end what is new: a
     property that no case has tried until then stays unexamined. The mismatch tells of the first mistake. A run that breaks off
     leaves all properties unexamined. If a rank did not wait for an isend, the property `waits` fails, or the first one.
+
+    Without `goes_on` the first mistake is the last: for rules that build on one another, where a later case would blame one rule
+    for a mistake in another.
     """
     judged = _Judged(points)
     for case in cases:
-        if judged.is_decided():
+        if judged.is_decided() or (judged.mismatch and not goes_on):
             break
         ended = with_advice(case.run(), case.advice)
         if ended.state == "not yet" and not judged.mismatch:
@@ -117,6 +122,11 @@ class _Judged:
 
 def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
     return next(filter(None, complaints), None)
+
+
+def of_both(one: Complaint, other: Complaint) -> Complaint:
+    """Return what two looks at a property say: the first complaint, else UNEXAMINED if one could not judge it, else None."""
+    return one or (one if other is None else other)
 
 
 def though_right(what: str, complaint: Complaint) -> Complaint:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.kit.judge import none_sent
+from worldsize.checks.kit.judge import none_sent, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, first_difference, first_slip, kind_in_words, same, shown
 from worldsize.checks.verdict import Complaint
@@ -56,6 +56,18 @@ def wrong(held: Sequence[Any], wanted: Awaited) -> Complaint:
             return f"{complaint}. {slip or _as_number(got, wanted.expected[rank])}".rstrip()
 
     return None
+
+
+def kept_and_sent(ended: ArenaResult, needed: Needed, average: Complaint) -> tuple[Complaint, Complaint]:
+    """Return the complaints about gradient and residual, which stay as they were handed in, and about bytes.
+
+    `average` is the complaint about the average: beside it nothing is called right.
+    """
+    found = changed_arguments(ended, ("the gradient", "the residual")), wrong_bytes(ended.trace, needed)
+    if average:
+        return found
+    kept, sent = (though_right("average and residual", complaint) for complaint in found)
+    return kept, sent
 
 
 def differ_in_dtype_alone(held: Sequence[np.ndarray], wanted: Awaited) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -59,9 +59,10 @@ def pays_below(arena: Arena, fn: Callable) -> Verdict:
 
     Each is a dict with "steps" (math.inf if the target is never reached), "work_s" and "bytes". Ways that differ in their steps
     are redrawn until every slip with words is 1 % off or more. Over 95 of 100 draws are (measured); even at 50, the chance that
-    1,000 are not enough is 0.5 ** 1000 < 1e-300.
+    1,000 are not enough is 0.5 ** 1000 < 1e-300. The crossings come first, so after a mistake nothing is left to earn, and a
+    division by 0 in a later case could lose them.
     """
-    return judge("pays_below", POINTS, _cases(arena, fn))
+    return judge("pays_below", POINTS, _cases(arena, fn), goes_on=False)
 
 
 DRAWN = (  # factors (low, high) from plain to the other: of steps, of work, of bytes
@@ -94,13 +95,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         (plain_never, other_never, "neither reaches the target"),
     ]
 
-    wrong: list[str] = []
     for plain, other, name in ways:
-        if wrong:  # the crossings come first, so nothing can be earned any more, and a division by 0 could lose them
-            return
         what = CROSSING if 0 < crossing(plain, other) < math.inf else EDGES
-        run = partial(arena.call, fn, asdict(plain), asdict(other))
-        yield Case(f"plain {plain}; other {other} ({name})", run, partial(_examine, plain, other, what, wrong))
+        yield Case(
+            f"plain {plain}; other {other} ({name})",
+            partial(arena.call, fn, asdict(plain), asdict(other)),
+            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
+        )
 
 
 def draw_ways(
@@ -143,13 +144,6 @@ def crossing(plain: TimedWay, other: TimedWay) -> float:
 
 
 # ---- judging ---------------------------------------------------------------------------------
-
-
-def _examine(plain: TimedWay, other: TimedWay, what: str, wrong: list[str], ended: ArenaResult) -> dict[str, Complaint]:
-    complaint = _wrong(ended.returned[0], plain, other)
-    if complaint:
-        wrong.append(complaint)
-    return {what: complaint}
 
 
 def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:

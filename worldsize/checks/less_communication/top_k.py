@@ -17,17 +17,16 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.compared_steps import (
     Awaited,
     Needed,
-    changed_arguments,
     differ_in_dtype_alone,
     inputs_of,
+    kept_and_sent,
     not_as_asked,
     wrong,
-    wrong_bytes,
 )
 from worldsize.checks.less_communication.sparse_steps import SparseStep, average_slips, draw_steps, residual_slips
 from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
@@ -118,10 +117,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
         if feedback:
             return unexamined | {AVERAGE: average, FEEDBACK: feedback}
 
-    kept = changed_arguments(ended, ("the gradient", "the residual"))
-    sent = wrong_bytes(ended.trace, _needed(steps))
-    if not average:
-        kept, sent = though_right("average and residual", kept), though_right("average and residual", sent)
+    kept, sent = kept_and_sent(ended, _needed(steps), average)
     return {AVERAGE: average, FEEDBACK: None, KEPT: kept, BYTES: sent}
 
 

@@ -11,7 +11,6 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from typing_extensions import override
@@ -163,20 +162,18 @@ FIXED = (
 def goodput(arena: Arena, fn: Callable) -> Verdict:
     """Check `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1.
 
-    The rules build on one another, and a long day needs all of them. So the first wrong day is the last: no later day may blame
-    a rule for a mistake in another.
+    The rules build on one another, and a long day needs all of them, so the first wrong day is the last.
     """
-    wrong: list[str] = []
     cases = []
     for kind in FAILURES:
         for its, day in FIXED:
             if its == kind:
-                cases.append(_case(arena, fn, kind, day, wrong))
-        cases.append(_case(arena, fn, kind, _telling(arena.draws, kind), wrong))
+                cases.append(_case(arena, fn, kind, day))
+        cases.append(_case(arena, fn, kind, _telling(arena.draws, kind)))
 
     for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
-        cases.append(_case(arena, fn, AT_WORK, _drawn(arena.draws, failures), wrong, f"a drawn day with {failures} failures"))
-    return judge("goodput", POINTS, takewhile(lambda case: not wrong, cases))
+        cases.append(_case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures"))
+    return judge("goodput", POINTS, cases, goes_on=False)
 
 
 def _telling(draws: random.Random, kind: str) -> Day:
@@ -206,16 +203,9 @@ def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
             return day
 
 
-def _case(arena: Arena, fn: Callable, kind: str, day: Day, wrong: list[str], name: str = "") -> Case:
+def _case(arena: Arena, fn: Callable, kind: str, day: Day, name: str = "") -> Case:
     given = (day.interval_s, day.save_s, day.restart_s, day.day_s, list(day.failures_at))
-
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        complaint = _wrong(ended, day)
-        if complaint:
-            wrong.append(complaint)
-        return {kind: complaint}
-
-    return Case(name or str(day), lambda: arena.call(fn, *given), examine)
+    return Case(name or str(day), lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, day)})
 
 
 def _wrong(ended: ArenaResult, day: Day) -> Complaint:

@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.devices import ELEMENTS, answers, sum_graphs, sums_and_moves
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import close, has_keys, same, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 from worldsize.units import count
@@ -147,8 +147,7 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
             for held, complaint in wrong.items():
                 if complaint:
                     complaint = f"{count(n, 'device')}: {complaint}"
-                if complaint is not None:
-                    found[held] = found[held] or complaint
+                found[held] = of_both(found[held], complaint)
 
         return found
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.mirrored_strategy import trained
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
 from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
@@ -57,8 +57,7 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
             held = even if index < 2 else uneven
             weights, returned = _wrong_training(case, got)
             found[held] = found[held] or weights
-            if returned is not None:
-                found[loss] = found[loss] or returned
+            found[loss] = of_both(found[loss], returned)
 
         return found
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import has_keys, kind_in_words
 from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
 
@@ -63,8 +63,7 @@ def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, 
         for name, complaint in _examine(text, hosts, jobs, rank).items():
             if complaint:
                 complaint = f"rank {rank}: {complaint}"
-            if complaint is not None:
-                found[name] = found[name] or complaint
+            found[name] = of_both(found[name], complaint)
 
     return found
 
