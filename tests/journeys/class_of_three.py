@@ -61,7 +61,7 @@ MISTAKES = {
     "13": Mistake("scaled_rate", "* step / warmup_steps", "* (step + 1) / warmup_steps", 0.5),  # warm-up one step early
     "14": Mistake("pays_below", "math.inf if saved_bytes == 0 and added_s < 0 else 0.0", "0.0", 0.5),  # less work, as many bytes
     "15": Mistake("shares_after_loss", "rate * count / world_size", "rate", 0.25),  # the rate stays
-    "16": Mistake("best_plan", '("", "attention", "whole")', '("",)', 0.75),  # never recomputes
+    "16": Mistake("best_plan", '("", "attention", "whole")', '("",)', 1.0),  # never recomputes
     "17": Mistake(  # neighbours: the causal mask leaves the first ranks without work
         "my_tokens",
         "range(rank, length, world_size)",

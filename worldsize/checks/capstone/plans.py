@@ -61,6 +61,7 @@ SEVEN_LAYERS = Transformer(7, 8192, 64)
 TASKS = (
     PlanCase("175 B", LARGE, 1024, 1536, 80 * GB),
     PlanCase("175 B", LARGE, 1024, 1536, 40 * GB),
+    PlanCase("175 B", LARGE, 1024, 1536, 24 * GB),  # only what recomputes everything fits
     PlanCase("39 B", MIDDLE, 512, 1536, 80 * GB),
     PlanCase("1.3 B", SMALL, 8, 64, 80 * GB),
     PlanCase("1.3 B", SMALL, 8, 64, 16 * GB),
