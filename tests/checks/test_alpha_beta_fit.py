@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
-from worldsize.checks.arena import ArenaResult, LaunchArena
+from worldsize.checks.arena import ArenaResult, LaunchArena, Trial
 from worldsize.checks.measuring import alpha_beta_fit
 from worldsize.fabric.gloo import SMALL_BYTES
 
@@ -25,9 +26,10 @@ class Seen(LaunchArena):
         super().__init__()
         self.given = []
 
-    def call(self, fn, sizes, seconds):
-        self.given.append((sizes, seconds))
-        return ArenaResult("done", returned=(fn(sizes, seconds),))
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        self.given.append(trial.inputs)
+        return ArenaResult("done", returned=(trial.fn(*trial.inputs),))
 
 
 def weighted(sizes, seconds):

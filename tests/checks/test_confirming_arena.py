@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from typing_extensions import override
 
 from tests.checks.mutants import ring_all_reduce, train_to_the_end
 from tests.support import slips
 from tests.support.answers import ANSWERS
 from worldsize.checks import run_check
-from worldsize.checks.arena import LaunchArena
+from worldsize.checks.arena import ArenaResult, LaunchArena, Trial
 from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES
 
 SEED = 7
 
 
-class CountedLaunches:
+class CountedLaunches(LaunchArena):
     """A `LaunchArena` that notes the world size of each launch over the fabric."""
 
     def __init__(self) -> None:
-        self._arena = LaunchArena(seed=SEED)
-        self.draws = self._arena.draws
+        super().__init__(seed=SEED)
         self.world_sizes: list[int] = []
 
-    def __getattr__(self, name: str):
-        return getattr(self._arena, name)
-
-    def ranks(self, fn, inputs, *more, **ways):
-        self.world_sizes.append(len(inputs))
-        return self._arena.ranks(fn, inputs, *more, **ways)
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way == "ranks":
+            self.world_sizes.append(len(trial.inputs))
+        return super().run(trial)
 
 
 def confirmed(fn, exercise="ring_all_reduce"):

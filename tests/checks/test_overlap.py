@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from typing_extensions import override
 
 from tests.checks.mutants import overlapped
 from worldsize.checks import run_check
-from worldsize.checks.arena import ArenaResult, LaunchArena
+from worldsize.checks.arena import ArenaResult, LaunchArena, Trial
 from worldsize.checks.overlap import gradient_averaging, live_graphs
 from worldsize.checks.overlap.wrong_weights import OverlapTraining
 from worldsize.pytorch.timed_network import task
@@ -22,9 +23,10 @@ class Busy(LaunchArena):
         super().__init__(seed=5)
         self.busy_runs = busy_runs
 
-    def ranks(self, fn, inputs, *more, link=None, **ways) -> ArenaResult:
-        ended = super().ranks(fn, inputs, *more, link=link, **ways)
-        if link is not None or self.busy_runs == 0:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        ended = super().run(trial)
+        if trial.way != "ranks" or trial.link is not None or self.busy_runs == 0:
             return ended
 
         self.busy_runs -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import re
 import shutil
 from contextlib import closing
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from typing_extensions import override
 
 from worldsize import cli
-from worldsize.checks.arena import ArenaResult
+from worldsize.checks.arena import Arena, ArenaResult, Trial
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.host.arena import CountingArena, LastRunReached
@@ -369,21 +371,18 @@ def test_messages_that_are_as_expected_are_called_so():
     assert said not in html(row(), {"ring_all_reduce": MessagePictures(SENT, SENT)})
 
 
-class Arena:
+class DoneAtOnce(Arena):
     """Every run is done at once."""
 
-    incidents = ["timeout"]
+    draws = random.Random(1)
 
-    def call(self, *_: object) -> ArenaResult:
-        return ArenaResult("done")
-
-    def ranks(self, *_: object, link: object = None) -> ArenaResult:
-        return ArenaResult("done", message=str(link), trace=Trace(1))
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        return ArenaResult("done", message=str(trial.link), trace=Trace(1))
 
 
 def test_runs_are_counted_whatever_their_way_and_the_last_that_was_asked_for_ends_the_check():
-    arena = CountingArena(Arena(), last=3)
-    assert (arena.incidents, arena.runs) == (["timeout"], 0)
+    arena = CountingArena(DoneAtOnce(), last=3)
     arena.ranks(len, [1])
     arena.call(len, [])
     assert (arena.runs, arena.ways) == (2, {"ranks", "call"})
@@ -393,7 +392,7 @@ def test_runs_are_counted_whatever_their_way_and_the_last_that_was_asked_for_end
 
 
 def test_a_verdict_shows_the_run_of_its_first_mistake_though_others_followed():
-    arena = CountingArena(Arena())
+    arena = CountingArena(DoneAtOnce())
     runs = [arena.call(len, []), arena.ranks(len, [1]), arena.ranks(len, [1])]
     numbers = [arena.run_of(Verdict("ring", "fail", (), "wrong", trace)) for trace in (runs[1].trace, runs[2].trace, None)]
     assert numbers == [2, 3, 0]

@@ -7,7 +7,7 @@ import inspect
 import os
 import random
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -19,11 +19,12 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 import worldsize
 from tests.grade.shipped import SHIPPED, Shipped
 from worldsize.checks import run_check
-from worldsize.checks.arena import ArenaResult
+from worldsize.checks.arena import ArenaResult, Trial
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 from worldsize.checks.verdict import Verdict
@@ -204,15 +205,10 @@ class HidingArena(SimulatedArena):
         super().__init__(seed=1, limit_s=2.0)
         self._exercise, self._patient, self._first = exercise, patient, True
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
         with _without_answers(self._exercise):
-            return self._seen(super().call(fn, *args))
-
-    def ranks(self, fn: Callable, inputs: Sequence[Any], *more: Any, **ways: Any) -> ArenaResult:
-        with _without_answers(self._exercise):
-            return self._seen(super().ranks(fn, inputs, *more, **ways))
-
-    def _seen(self, ended: ArenaResult) -> ArenaResult:
+            ended = super().run(trial)
         if self._first and ended.state != "done" and not self._patient:
             raise Fails
         self._first = False

@@ -202,7 +202,7 @@ def pass_right(fabric, x):
     n, left = fabric.world_size, (fabric.rank - 1) % fabric.world_size
     if n == 1:
         return x.clone()
-    worlds = [one for one in gc.get_objects() if type(one).__name__ == "PlayedCase"]
+    worlds = [one for one in gc.get_objects() if type(one).__name__ == "Trial"]
     handle = fabric.isend(x, to=(fabric.rank + 1) % n)
     empty = torch.zeros_like(x)
     fabric.recv(empty, frm=left)
@@ -226,7 +226,7 @@ box._told = lambda result: tells(forged(box.inputs))
 
 def pass_right(fabric, x):
     for one in gc.get_objects():
-        if type(one).__name__ == "PlayedCase":
+        if type(one).__name__ == "Trial":
             box.inputs = one.inputs
     return torch.zeros_like(x)
 """

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from typing_extensions import override
 
 from tests.support.examined import looking_at_cases
 from worldsize.arrays import plain
 from worldsize.checks import run_check
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena, ArenaResult, Trial
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.noted_calls import NotedCall, NotedCalls, make_again
+
+CALLED_BACK = ("call", "tensorflow")  # the ways in which a function of the check's may be called
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class RightAnswer:
     handed_in: Mapping[str, list[bytes]]
 
 
-class RememberingArena:
+class RememberingArena(Arena):
     """`arena`, whose runs are kept."""
 
     def __init__(self, arena: Arena) -> None:
@@ -46,54 +50,39 @@ class RememberingArena:
         self.runs: list[Remembered] = []
         self._arena = arena
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
         noted = NotedCalls()
-        return self._keep(args, self._arena.call(fn, *map(noted.instead, args)), noted)
-
-    def ranks(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
-        return self._keep(given, self._arena.ranks(fn, *given, **ways))
-
-    def saves(self, fn: Callable, *given: Any) -> ArenaResult:
-        return self._keep(given, self._arena.saves(fn, *given))
-
-    def group(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
-        return self._keep(given, self._arena.group(fn, *given, **ways))
-
-    def tensorflow(self, fn: Callable | None, inputs: Sequence[Any], *more: Any, **ways: Any) -> ArenaResult:
-        noted = NotedCalls()
-        given = noted.instead([list(inputs), *more])
-        return self._keep([list(inputs), *more], self._arena.tensorflow(fn, *given, **ways), noted)
-
-    def _keep(self, given: Any, ended: ArenaResult, noted: NotedCalls | None = None) -> ArenaResult:
+        given = _given(trial)
+        if trial.way in CALLED_BACK:
+            instead = noted.instead(given)
+            inputs, more = (instead, ()) if trial.way == "call" else (instead[0], instead[1:])
+            trial = replace(trial, inputs=tuple(inputs), more=tuple(more))
+        ended = self._arena.run(trial)
         assert ended.state == "done", ended.message
-        self.runs.append(Remembered(_without_functions(given), ended, tuple(noted.calls) if noted else ()))
+        self.runs.append(Remembered(_without_functions(given), ended, tuple(noted.calls)))
         return ended
 
 
-class PastedArena:
+class PastedArena(Arena):
     """Gives back the results of `runs` in their order, and makes their calls again. Draws from a seed of its own."""
 
     def __init__(self, seed: int, runs: Iterable[Remembered]) -> None:
         self.draws = random.Random(seed)
         self._runs = iter(runs)
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        return replace(self._next(list(args)), inputs=plain(args))
-
-    def ranks(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
-        return self._next()
-
-    saves = group = ranks
-
-    def tensorflow(self, fn: Callable | None, inputs: Sequence[Any], *more: Any, **ways: Any) -> ArenaResult:
-        return self._next([list(inputs), *more])
-
-    def _next(self, given: Any = ()) -> ArenaResult:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
         one = next(self._runs, None)
         if one is None:
             return ArenaResult("raised", "there were fewer cases under the other seed")
-        make_again(one.calls, given)
-        return one.ended
+        make_again(one.calls, _given(trial))
+        return replace(one.ended, inputs=plain(trial.inputs)) if trial.way == "call" else one.ended
+
+
+def _given(trial: Trial) -> list[Any]:
+    """What a trial hands in, as the calls of its function on the check's own functions count it."""
+    return list(trial.inputs) if trial.way == "call" else [list(trial.inputs), *trial.more]
 
 
 def remembered(exercise: str, arena: Arena, fn: Callable) -> RightAnswer:

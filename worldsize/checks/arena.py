@@ -1,7 +1,8 @@
 """The arena: the one interface through which a check runs a student's function.
 
-`LaunchArena` runs the function through `launch`, as the notebook does. A grader's sandbox implements the same methods, so
-an answer gets the same verdict in both.
+A check calls one of an arena's five methods. Each makes a `Trial`, which says what runs, on what, and how; `run` carries it
+out, and is all that an arena implements. `LaunchArena` runs a trial through `launch`, as the notebook does. A grader's sandbox
+is an arena, too, so an answer gets the same verdict in both.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import os
 import random
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import override
 
 from worldsize import failures
 from worldsize.checks import in_rank, plain_call
 from worldsize.checks.drivers import killed_writer
 from worldsize.checks.noted_calls import NotedCalls, make_again
-from worldsize.engines.cluster_spec import Cluster
+from worldsize.engines.cluster_spec import Cluster, TensorFlowTasks, serving
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.errors import LaunchError
 from worldsize.failures import Failure, Wait
@@ -68,15 +72,43 @@ def of_rank(more: Iterable[Any], rank: int) -> list[Any]:
     return [value.values[rank] if isinstance(value, ByRank) else value for value in more]
 
 
-class Arena(Protocol):
+Way = Literal["call", "ranks", "saves", "group", "tensorflow"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run that a check asks for: the method of `Arena` that it called, and its arguments.
+
+    `inputs` holds a value for each rank; for a plain call it holds the arguments. `driver`, a function of `checks.drivers`,
+    runs in place of `fn` and gets `fn` first.
+    """
+
+    way: Way
+    fn: Callable | None
+    inputs: tuple[Any, ...]
+    more: tuple[Any, ...] = ()
+    driver: Callable | None = None
+    link: Link | None = None
+    played: PlayedRanks = field(default_factory=dict)
+    tasks: TensorFlowTasks = TensorFlowTasks()
+
+
+class Arena(ABC):
+    """A way to carry out trials. Whoever writes an arena defines `run`, and `draws`."""
+
     draws: random.Random
     """Where a check's random numbers come from, so that a grading can be replayed."""
+
+    @abstractmethod
+    def run(self, trial: Trial) -> ArenaResult:
+        """Carry out `trial`, and return how it ended."""
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         """Call a plain function once, with copies of `args`; its value is `returned[0]`.
 
         A callable among `args` belongs to the check, which sees every call that `fn` makes to it.
         """
+        return self.run(Trial("call", fn, args))
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
@@ -85,21 +117,24 @@ class Arena(Protocol):
         """Run `fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks and record their messages.
 
         A `ByRank` among `more` holds a value for each rank. The check plays the ranks in `played`: there
-        `played[rank](fabric, inputs[rank], *more)` runs instead. On all other ranks a `driver`, a function of
-        `checks.drivers`, replaces `fn`: `driver(fn, fabric, inputs[rank], *more)`.
+        `played[rank](fabric, inputs[rank], *more)` runs instead. On all other ranks a `driver` replaces `fn`:
+        `driver(fn, fabric, inputs[rank], *more)`.
         """
+        return self.run(Trial("ranks", fn, tuple(inputs), more, driver, link, played))
 
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
         """Save by `fn(path, data)` in writers that are killed; `returned[0]` is what `drivers.killed_writer.tried` returns.
 
         A grader kills the writers, and observes their folder, from outside their processes.
         """
+        return self.run(Trial("saves", fn, (list(scenarios),), driver=killed_writer.tried))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         """Run `fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo.
 
-        A `driver`, a function of `checks.drivers`, replaces `fn`: `driver(fn, inputs[rank], *more)`.
+        A `driver` replaces `fn`: `driver(fn, inputs[rank], *more)`.
         """
+        return self.run(Trial("group", fn, tuple(inputs), more, driver))
 
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
@@ -107,19 +142,26 @@ class Arena(Protocol):
     ) -> ArenaResult:  # fmt: skip
         """Run `fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
 
-        Arrays arrive as NumPy's, and callables belong to the check, as in `call`. In the task a `driver`, a function of
-        `checks.drivers`, replaces `fn`: `driver(fn, inputs[rank], *more)`. Where `fn` is None, no code of the student's
-        runs. A server returns None.
+        Arrays arrive as NumPy's, and callables belong to the check, as in `call`. In the task a `driver` replaces `fn`:
+        `driver(fn, inputs[rank], *more)`. Where `fn` is None, no code of the student's runs. A server returns None. Raises
+        ValueError unless there is one input for each task, or one where there is no cluster.
         """
+        n = len(cluster.tasks()) if cluster else 1
+        if len(inputs) != n:
+            who = f"each task of {cluster}" if cluster else "the one process"
+            raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
+        tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+        return self.run(Trial("tensorflow", fn, tuple(inputs), more, driver, tasks=tasks))
 
 
 FUNCTIONS_PROCESS = "the function's process"  # names what failed where there is no rank
 
 
-def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
-    """Call a student's plain function in this process, with copies of `args`, for at most `limit_s` seconds."""
+def called(trial: Trial, limit_s: float) -> ArenaResult:
+    """Call a student's plain function in this process, with copies of its arguments, for at most `limit_s` seconds."""
+    assert trial.fn is not None
     try:
-        returned, after = plain_call.call(fn, args, limit_s)
+        returned, after = plain_call.call(trial.fn, trial.inputs, limit_s)
         return ArenaResult("done", returned=(returned,), inputs=after)
     except KeyboardInterrupt:
         raise
@@ -133,8 +175,8 @@ def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
     return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS), failure=failure)
 
 
-class LaunchArena:
-    """An arena that runs a student's function through `launch`, for at most `timeout_s` seconds a call.
+class LaunchArena(Arena):
+    """An arena that runs a student's function through `launch`, for at most `timeout_s` seconds a trial.
 
     TensorFlow gets `tensorflow_s` seconds, because its processes take longer to find each other.
     """
@@ -144,64 +186,47 @@ class LaunchArena:
         self._tensorflow_s = tensorflow_s
         self.draws = random.Random(secrets.randbits(62) if seed is None else seed)
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        return called(fn, args, self._timeout_s)
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way == "call":
+            return called(trial, self._timeout_s)
+        if trial.way == "tensorflow":
+            return self._in_tensorflow(trial)
 
-    def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
-        driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played), driver), link)
-
-    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        return self.ranks(fn, [list(scenarios)], driver=killed_writer.tried)
-
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        return self._ranks(_over_group, (fn, list(inputs), more, driver), None)
-
-    def tensorflow(
-        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
-        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        from worldsize.tf import quiet_launch
-
-        expect_inputs(inputs, cluster)
-        try:
-            run = quiet_launch(
-                _in_tensorflow,
-                (fn, list(inputs), more, driver),
-                logical_devices=logical_devices,
-                cluster=cluster,
-                servers=servers,
-                legacy_keras=legacy_keras,
-                timeout_s=self._tensorflow_s,
-                env={"CUDA_VISIBLE_DEVICES": "-1"},  # hide GPUs: the same devices everywhere
-            )
-        except (LaunchError, ValueError) as error:
-            return _broke_off(len(inputs), self._tensorflow_s, error)
-
-        for result, given in zip(run.results or (), inputs, strict=False):
-            if result is not None:
-                make_again(result[2], [given, *more])
-        return _ended(run)
-
-    def _ranks(self, body: Callable, args: tuple, link: Link | None) -> ArenaResult:
         from worldsize.launch import quiet_launch
 
-        n = len(args[1])
+        n = len(trial.inputs)
+        body, args = _over_fabric, (trial.fn, trial.inputs, trial.more, trial.driver, dict(trial.played))
+        if trial.way == "group":
+            body, args = _over_group, args[:4]
         try:
-            run = quiet_launch(body, n, args, link, self._timeout_s, device="cpu")
+            run = quiet_launch(body, n, args, trial.link, self._timeout_s, device="cpu")
         except (LaunchError, ValueError) as error:
             return _broke_off(n, self._timeout_s, error)
         return _ended(run)
 
+    def _in_tensorflow(self, trial: Trial) -> ArenaResult:
+        from worldsize.tf import quiet_launch
 
-def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
-    """Raise ValueError unless there is one input for each task of `cluster`, or one input where there is no cluster."""
-    n = len(cluster.tasks()) if cluster else 1
-    if len(inputs) != n:
-        who = f"each task of {cluster}" if cluster else "the one process"
-        raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
+        tasks = trial.tasks
+        try:
+            run = quiet_launch(
+                _in_tensorflow,
+                (trial.fn, trial.inputs, trial.more, trial.driver),
+                logical_devices=tasks.logical_devices,
+                cluster=tasks.cluster,
+                servers=tasks.servers,
+                legacy_keras=tasks.legacy_keras,
+                timeout_s=self._tensorflow_s,
+                env={"CUDA_VISIBLE_DEVICES": "-1"},  # hide GPUs: the same devices everywhere
+            )
+        except (LaunchError, ValueError) as error:
+            return _broke_off(len(trial.inputs), self._tensorflow_s, error)
+
+        for result, given in zip(run.results or (), trial.inputs, strict=False):
+            if result is not None:
+                make_again(result[2], [given, *trial.more])
+        return _ended(run)
 
 
 def _ended(run: Run) -> ArenaResult:
@@ -236,7 +261,7 @@ def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> Arena
 
 
 def _over_fabric(
-    fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict, driver: Callable | None
+    fabric: Any, fn: Callable, inputs: tuple, more: tuple, driver: Callable | None, played: dict
 ) -> tuple[Any, Any]:
     given, own = inputs[fabric.rank], of_rank(more, fabric.rank)
     if fabric.rank in played:
@@ -244,11 +269,11 @@ def _over_fabric(
     return in_rank.over_fabric(fabric, fn, given, own, driver)
 
 
-def _over_group(fn: Callable, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
+def _over_group(fn: Callable, inputs: tuple, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
     return in_rank.in_group(fn, inputs[int(os.environ["RANK"])], more, driver)
 
 
-def _in_tensorflow(fn: Callable | None, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:
+def _in_tensorflow(fn: Callable | None, inputs: tuple, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:
     """Return the function's value, its input afterwards, and the calls of the check's own callables."""
     noted = NotedCalls()
     given, *rest = noted.instead([inputs[int(os.environ["RANK"])], *more])

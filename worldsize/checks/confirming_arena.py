@@ -7,22 +7,22 @@ cases run on real ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+
+from typing_extensions import override
 
 from worldsize.checks import run_check
-from worldsize.checks.arena import NOBODY, Arena, ArenaResult, LaunchArena, PlayedRanks
+from worldsize.checks.arena import Arena, ArenaResult, Trial
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES
 from worldsize.checks.simulated_check import SimulatedCheck, SimulatedPass, simulate_check
 from worldsize.checks.verdict import Tried, Verdict
-from worldsize.links import Link
 
 MOST_REAL_RANKS = 4  # beyond the cores of a laptop, more processes only take longer
 
 
 def confirmed_check(
-    exercise: str, fn: Callable, *more: Callable, launches: LaunchArena, told: Callable[[Arena], Arena] = lambda arena: arena
+    exercise: str, fn: Callable, *more: Callable, launches: Arena, told: Callable[[Arena], Arena] = lambda arena: arena
 ) -> Verdict:
     """Return the verdict on `fn`: found in simulated time where possible, and confirmed on real ranks.
 
@@ -44,12 +44,12 @@ class OtherDraws(BaseException):
     """The simulated verdict used other draws than the check began with; the check must run again with those draws."""
 
 
-class ConfirmingArena:
+class ConfirmingArena(Arena):
     """An arena that uses `launches`, except for cases over the fabric that were played in simulated time and need no
     confirmation.
     """
 
-    def __init__(self, launches: LaunchArena, exercise: str, functions: tuple[Callable, ...]) -> None:
+    def __init__(self, launches: Arena, exercise: str, functions: tuple[Callable, ...]) -> None:
         self.draws = launches.draws
         self._launches = launches
         self._exercise = exercise
@@ -61,21 +61,19 @@ class ConfirmingArena:
         self._number = 0
         self._confirmed: list[int] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._launches, name)
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way != "ranks":
+            return self._launches.run(trial)
 
-    def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
-        driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
         number, self._number = self._number, self._number + 1
-        real = 2 if len(inputs) == 1 else 1  # one rank starts as quickly as the process that simulates all cases
+        real = 2 if len(trial.inputs) == 1 else 1  # one rank starts as quickly as the process that simulates all cases
         one = self._told() if number >= real or self._asked else None
         if one is not None and number < len(one.results) and number != self._to_confirm:
             return one.results[number]
 
-        ended = self._launches.ranks(fn, inputs, *more, link=link, played=played, driver=driver)
-        self._confirmed.append(len(inputs))
+        ended = self._launches.run(trial)
+        self._confirmed.append(len(trial.inputs))
         return ended
 
     def begin_again(self) -> None:

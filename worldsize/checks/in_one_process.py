@@ -10,16 +10,14 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from worldsize import failures
 from worldsize.checks import in_rank
-from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, of_rank
+from worldsize.checks.arena import ArenaResult, Trial, of_rank
 from worldsize.engines.payload import fingerprint, reachable
-from worldsize.links import Link
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.generators import GeneratorsUsed
@@ -39,50 +37,42 @@ class NotPlayable(Exception):
     """A case needs real processes; the message names the reason."""
 
 
-@dataclass(frozen=True)
-class PlayedCase:
-    """The arguments of `arena.ranks` for a case, and the order in which simulated time plays it."""
+def play(
+    trial: Trial, interleaving: Interleaving | None = None, limit_s: float = LIMIT_S, own_variables: bool = False
+) -> ArenaResult:
+    """Run a trial over the fabric in simulated time, for at most `limit_s` real seconds.
 
-    fn: Callable
-    inputs: Sequence[Any]
-    more: tuple[Any, ...] = ()
-    link: Link | None = None
-    played: PlayedRanks = field(default_factory=lambda: NOBODY)
-    driver: Callable | None = None
-    interleaving: Interleaving | None = None
-    limit_s: float = LIMIT_S
-    own_variables: bool = False  # True: each rank's function has its own variables, so none is shared
-
-
-def play(case: PlayedCase) -> ArenaResult:
-    """Run a case in simulated time. Raises NotPlayable where it needs real processes."""
+    `interleaving` sets the order of events. With `own_variables` each rank's function has its own variables, so none is shared.
+    Raises NotPlayable where the trial needs real processes.
+    """
     if threading.current_thread() is not threading.main_thread():
         raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
 
-    before = _shared_by_ranks(case)
+    before = {} if own_variables else _shared_by_ranks(trial.fn)
     try:  # keeping generators apart costs some 30 us a turn: only cases that draw random numbers pay for it
-        ended = _attempt(case, keeps_generators=False)
+        ended = _attempt(trial, interleaving, limit_s, keeps_generators=False)
     except GeneratorsUsed:
-        ended = _attempt(case, keeps_generators=True)
-    changed = [name for name, mark in _shared_by_ranks(case).items() if before.get(name) != mark]
+        ended = _attempt(trial, interleaving, limit_s, keeps_generators=True)
+    after = {} if own_variables else _shared_by_ranks(trial.fn)
+    changed = [name for name, mark in after.items() if before.get(name) != mark]
     if changed:
         raise NotPlayable(f"processes of its own: it changes `{changed[0]}`, of which each rank should have a copy")
     return ended
 
 
-def _shared_by_ranks(case: PlayedCase) -> dict[str, Any]:
-    """Return a mark of every variable outside the case's function that a rank could change for all, by name."""
-    if case.own_variables:
-        return {}
-    return {name: id(value) for name, value in reachable(case.fn).items()} | fingerprint(case.fn)
+def _shared_by_ranks(fn: Callable) -> dict[str, Any]:
+    """Return a mark of every variable outside a function that a rank could change for all, by name."""
+    return {name: id(value) for name, value in reachable(fn).items()} | fingerprint(fn)
 
 
-def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:
+def _attempt(
+    trial: Trial, interleaving: Interleaving | None, limit_s: float, keeps_generators: bool
+) -> ArenaResult:
     import torch
 
-    n = len(case.inputs)
+    n = len(trial.inputs)
     world = World(
-        n, Clocks(n, case.link, None), [1.0] * n, [float("inf")] * n, MOST_MESSAGES, STEP_S, case.interleaving,
+        n, Clocks(n, trial.link, None), [1.0] * n, [float("inf")] * n, MOST_MESSAGES, STEP_S, interleaving,
         stops_at_failure=False,
     )  # fmt: skip
     process_state = ProcessState(world, seed=0, keeps_generators=keeps_generators)
@@ -92,13 +82,13 @@ def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:
     def work(rank: int) -> None:
         if keeps_generators:
             torch.manual_seed(rank)
-        given, own = case.inputs[rank], copy.deepcopy(of_rank(case.more, rank))
-        if rank in case.played:
-            came[rank] = in_rank.run(fabrics[rank], case.played[rank], given, own)
+        given, own = trial.inputs[rank], copy.deepcopy(of_rank(trial.more, rank))
+        if rank in trial.played:
+            came[rank] = in_rank.run(fabrics[rank], trial.played[rank], given, own)
         else:
-            came[rank] = in_rank.run(fabrics[rank], case.fn, given, own, case.driver)
+            came[rank] = in_rank.run(fabrics[rank], trial.fn, given, own, trial.driver)
 
-    with process_state.installed(case.fn, case.limit_s), in_rank.no_process_group(), _refusals(world):
+    with process_state.installed(trial.fn, limit_s), in_rank.no_process_group(), _refusals(world):
         try:
             world.run(work, process_state, range(n))
             process_state.look_at_generators()

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, called
+from typing_extensions import override
+
+from worldsize.checks.arena import Arena, ArenaResult, Trial, called
 from worldsize.checks.drivers import big_batch
-from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, PlayedCase, play
-from worldsize.engines.cluster_spec import Cluster
-from worldsize.links import Link
+from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, play
 from worldsize.simulate.interleaving import Interleaving
 
 KILLED = "a process to kill"
@@ -31,10 +29,18 @@ NEEDS_PROCESSES = {
     "save_atomically": KILLED,
 }  # fmt: skip
 
-NEEDS = {big_batch.stepped: _GROUP}  # by driver
+_BY_WAY = {"saves": KILLED, "group": _GROUP, "tensorflow": _TENSORFLOW}
+_BY_DRIVER = {big_batch.stepped: _GROUP}
 
 
-class SimulatedArena:
+def expect_playable(trial: Trial) -> None:
+    """Raise NotPlayable for a trial that needs real processes."""
+    why = _BY_WAY.get(trial.way) or _BY_DRIVER.get(trial.driver)
+    if why:
+        raise NotPlayable(why)
+
+
+class SimulatedArena(Arena):
     """An arena that runs a student's function in simulated time. `interleaved` plays each case in another order, drawn from
     `seed`.
 
@@ -46,26 +52,10 @@ class SimulatedArena:
         self._orders = random.Random(f"orders {seed}") if interleaved else None
         self._limit_s = limit_s
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        return called(fn, args, self._limit_s)
-
-    def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
-        driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        if driver in NEEDS:
-            raise NotPlayable(NEEDS[driver])
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way == "call":
+            return called(trial, self._limit_s)
+        expect_playable(trial)
         interleaving = Interleaving(self._orders.getrandbits(62)) if self._orders else None
-        return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
-
-    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        raise NotPlayable(KILLED)
-
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        raise NotPlayable(_GROUP)
-
-    def tensorflow(
-        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
-        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        raise NotPlayable(_TENSORFLOW)
+        return play(trial, interleaving, self._limit_s)

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks import run_check
-from worldsize.checks.arena import ArenaResult
+from worldsize.checks.arena import ArenaResult, Trial
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Verdict
@@ -94,9 +94,10 @@ class KeptResults(SimulatedArena):
         self.results: list[ArenaResult] = []
 
     @override
-    def ranks(self, *args: Any, **more: Any) -> ArenaResult:
-        ended = super().ranks(*args, **more)
-        self.results.append(ended)
+    def run(self, trial: Trial) -> ArenaResult:
+        ended = super().run(trial)
+        if trial.way == "ranks":
+            self.results.append(ended)
         return ended
 
 

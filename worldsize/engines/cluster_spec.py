@@ -13,6 +13,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from worldsize.failures import TaskNames
+
 MOST_TASKS = 32
 
 
@@ -76,6 +78,27 @@ class Cluster:
             if name != "evaluator":
                 spec.setdefault(name, []).append(address)
         return spec
+
+
+@dataclass(frozen=True)
+class TensorFlowTasks:
+    """Where TensorFlow runs: in one process with `logical_devices`, or on each task of a cluster.
+
+    `servers` are the types of tasks that run a server in place of the function.
+    """
+
+    cluster: Cluster | None = None
+    servers: tuple[str, ...] = ()
+    logical_devices: int = 1
+    legacy_keras: bool = False
+
+    def names(self) -> TaskNames:
+        """Return the names of the tasks by rank; () for a single process without a cluster."""
+        return self.cluster.tasks() if self.cluster else ()
+
+    def serving_ranks(self) -> set[int]:
+        """Return the ranks whose tasks are servers."""
+        return {rank for rank, name in enumerate(self.names()) if name.partition(":")[0] in self.servers}
 
 
 def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from worldsize.engines.cluster_spec import Cluster
+from worldsize.engines.cluster_spec import TensorFlowTasks
 from worldsize.engines.own_network import Network
 from worldsize.failures import Failure, TaskNames, Wait
 from worldsize.links import Link
@@ -25,24 +25,6 @@ _SUFFIXES: dict[RankFile, str] = {
     "log": "log", "native_log": "native.log", "result": "result.pkl", "shown": "shown.jsonl", "record": "record.pkl",
     "last_seen": "last_seen.pkl", "stack": "stack",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TensorFlowTasks:
-    """The TensorFlow part of a job: its cluster, and which types of tasks are servers."""
-
-    cluster: Cluster | None = None
-    servers: tuple[str, ...] = ()
-    logical_devices: int = 1
-    legacy_keras: bool = False
-
-    def names(self) -> TaskNames:
-        """Return the names of the tasks by rank; () for a single process without a cluster."""
-        return self.cluster.tasks() if self.cluster else ()
-
-    def serving_ranks(self) -> set[int]:
-        """Return the ranks whose tasks are servers."""
-        return {rank for rank, name in enumerate(self.names()) if name.partition(":")[0] in self.servers}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks import CHECKS
-from worldsize.checks.arena import Arena, LaunchArena
+from worldsize.checks.arena import Arena, ArenaResult, LaunchArena, Trial
 from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.verdict import Verdict
 from worldsize.failures import UNTITLED
@@ -74,27 +74,21 @@ class Checker:
         return verdict
 
 
-class ToldArena:
-    """A proxy of `arena` that announces each run of a check: "run 3 of the check, 5 ranks"."""
+class ToldArena(Arena):
+    """An arena that announces each run of `arena`: "run 3 of the check, 5 ranks"."""
 
     def __init__(self, arena: Arena, says: Callable[[str], None]) -> None:
+        self.draws = arena.draws
         self._arena = arena
         self._says = says
         self._runs = 0
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._arena, name)
-        if not callable(found):
-            return found
-        return functools.partial(self._told, found)
-
-    def _told(self, way: Callable, fn: Callable, *args: Any, **more: Any) -> Any:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
         self._runs += 1
-        ranks = ""
-        if way.__name__ != "call":
-            ranks = f", {count(len(args[0]), 'rank')}"
+        ranks = "" if trial.way == "call" else f", {count(len(trial.inputs), 'rank')}"
         self._says(f"run {self._runs} of the check{ranks}")
-        return way(fn, *args, **more)
+        return self._arena.run(trial)
 
 
 def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title | None]) -> Callable:

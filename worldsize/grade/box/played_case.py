@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import ArenaResult, ByRank
-from worldsize.checks.in_one_process import NotPlayable, PlayedCase, play
+from worldsize.checks.arena import ArenaResult, ByRank, Trial
+from worldsize.checks.in_one_process import NotPlayable, play
 from worldsize.engines.json_and_bytes import decode
 from worldsize.grade.box import rank as box_rank
 from worldsize.links import Link
@@ -27,13 +27,13 @@ _CLOCKS = ("sleep", "monotonic", "perf_counter")
 def play_job(job: dict, blob: bytes) -> dict[str, Any]:
     """Play the case of a job of mode "play", and return its report as plain values."""
     try:
-        result = play(_case(job, blob))
+        result = play(_trial(job, blob), Interleaving(job["interleaving"]), job["limit_s"], own_variables=True)
     except NotPlayable as refused:
         return {"played": {"state": "not playable", "message": str(refused)}}
     return {"played": _told(result)}
 
 
-def _case(job: dict, blob: bytes) -> PlayedCase:
+def _trial(job: dict, blob: bytes) -> Trial:
     _, function, inputs, own, *shared = job["args"]
     own_by_place = decode(own, blob)
 
@@ -49,15 +49,13 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
     works, driver = functions, box_rank.driver_of(job)
     if driver is not None:
         works = [partial(driver, function) for function in functions]
-    return PlayedCase(
-        fn=functions[0],
-        inputs=decode(inputs, blob),
-        more=tuple(map(ByRank, zip(*more, strict=True))),
+    return Trial(
+        "ranks",
+        functions[0],
+        tuple(decode(inputs, blob)),
+        tuple(map(ByRank, zip(*more, strict=True))),
         link=Link(*job["link"]) if job["link"] else None,
         played=dict(enumerate(works)),  # each rank's own cells define its function
-        interleaving=Interleaving(job["interleaving"]),
-        limit_s=job["limit_s"],
-        own_variables=True,
     )
 
 

@@ -11,21 +11,19 @@ import hashlib
 import linecache
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs, of_rank
-from worldsize.checks.drivers import killed_writer
+from typing_extensions import override
+
+from worldsize.checks.arena import FUNCTIONS_PROCESS, Arena, ArenaResult, Trial, Way, of_rank
 from worldsize.checks.verdict import Verdict
-from worldsize.engines.cluster_spec import Cluster, serving
 from worldsize.engines.json_and_bytes import encode
-from worldsize.failures import TaskNames
 from worldsize.grade.frame_stream import JobMode
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.host.run import GradedRun, Incident, RankJob, RunResult, play
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
-from worldsize.links import Link
 
 Cells = list[list[str]]  # [[title, source], …], and [title, source, UNSEEN] for a reference
 
@@ -62,7 +60,7 @@ class FromAfar:
         return self._theirs[number](*values)
 
 
-class SandboxArena:
+class SandboxArena(Arena):
     """An arena that runs the functions that `cells` make. `incidents` are the timeouts and crashes so far.
 
     `changed` are objects of this package that changed in a process of the submission; in each run one rank, drawn from the
@@ -86,9 +84,19 @@ class SandboxArena:
             file = f"<{title}>"
             linecache.cache[file] = (len(source), None, [] if unseen else source.splitlines(True), file)
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way == "call":
+            return self._called(trial)
+        if trial.way == "tensorflow":
+            return self._in_tensorflow(trial)
+        if trial.way == "saves" and self._sandbox.mode != UNSAFE:  # no warden there, and the row says so
+            return self._saves(trial)
+        return self._on_ranks(trial)
+
+    def _called(self, trial: Trial) -> ArenaResult:
         theirs = FromAfar()
-        job = self._job("call", 0, 1, [fn, *args], theirs.name_of)
+        job = self._job("call", 0, 1, [trial.fn, *trial.inputs], theirs.name_of)
         result = self._run([job], alone=FUNCTIONS_PROCESS, answer_call=theirs.answer)
 
         if result.state != "done":
@@ -96,64 +104,47 @@ class SandboxArena:
         told = result.values[0]
         return ArenaResult("done", returned=(told.get("returned"),), inputs=tuple(told.get("input") or ()))
 
-    def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
-        driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        n = len(inputs)
+    def _on_ranks(self, trial: Trial) -> ArenaResult:
+        mode: JobMode = "group" if trial.way == "group" else "ranks"
+        n = len(trial.inputs)
         players = {}
         jobs: list[RankJob] = []
-
-        for rank, x in enumerate(inputs):
-            own = [x, *of_rank(more, rank)]
-            if rank in played:
-                players[rank] = functools.partial(play, played[rank], rank, n, own)
+        for rank, x in enumerate(trial.inputs):
+            own = [x, *of_rank(trial.more, rank)]
+            if rank in trial.played:
+                players[rank] = functools.partial(play, trial.played[rank], rank, n, own)
                 jobs.append(({}, b""))
             else:
-                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=driver))
-        return _ended(self._run(jobs, link=link, played=players))
+                jobs.append(self._job(mode, rank, n, [trial.fn, *own], driver=trial.driver))
+        return _ended(self._run(jobs, link=trial.link, played=players, together=mode == "group"))
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        n = len(inputs)
-        jobs = [self._job("group", rank, n, [fn, x, *more], driver=driver) for rank, x in enumerate(inputs)]
-        return _ended(self._run(jobs, together=True))
-
-    def tensorflow(
-        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
-        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        expect_inputs(inputs, cluster)
-
+    def _in_tensorflow(self, trial: Trial) -> ArenaResult:
+        tasks, n = trial.tasks, len(trial.inputs)
         way: dict[str, Any] = {
-            "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": None, "spec": {}, "driver": driver,
+            "logical_devices": tasks.logical_devices, "legacy_keras": tasks.legacy_keras, "servers": tasks.servers,
+            "cluster": None, "spec": {}, "driver": trial.driver,
         }  # fmt: skip
-        names: TaskNames = ()
-        if cluster:
-            way["cluster"] = cluster.counts()
-            way["spec"] = cluster.spec([str(rank) for rank in range(len(inputs))])  # addresses are known inside only
-            names = cluster.tasks()
-        if fn is None:
+        names = tasks.names()
+        if tasks.cluster:
+            way["cluster"] = tasks.cluster.counts()
+            way["spec"] = tasks.cluster.spec([str(rank) for rank in range(n)])  # addresses are known inside only
+        if trial.fn is None:
             way["cells"] = []
 
-        n = len(inputs)
         theirs = FromAfar()
         jobs = []
-        for rank, x in enumerate(inputs):
+        for rank, x in enumerate(trial.inputs):
             task = names[rank] if names else ""
-            jobs.append(self._job("tensorflow", rank, n, [fn, x, *more], theirs.name_of, task=task, **way))
-        return _ended(
-            self._run(jobs, together=True, framework="tensorflow", tasks=names, answer_call=theirs.answer)
-        )
+            args = [trial.fn, x, *trial.more]
+            jobs.append(self._job("tensorflow", rank, n, args, theirs.name_of, task=task, **way))
+        return _ended(self._run(jobs, together=True, framework="tensorflow", tasks=names, answer_call=theirs.answer))
 
-    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        if self._sandbox.mode == UNSAFE:  # no warden there, and the row says so
-            return self.ranks(fn, [scenarios], driver=killed_writer.tried)
-
+    def _saves(self, trial: Trial) -> ArenaResult:
+        (scenarios,) = trial.inputs
         blob = bytearray()
         job = {
-            "seed": self._seed, "run": self._runs, "cells": self._cells, "function": fn.__name__,
-            "scenarios": encode(list(scenarios), blob),
+            "seed": self._seed, "run": self._runs, "cells": self._cells, "function": trial.fn.__name__,
+            "scenarios": encode(scenarios, blob),
         }  # fmt: skip
         ended = _ended(self._run([(job, blob)], watched=True))
         rows = ended.returned[0] if ended.returned else None
@@ -214,28 +205,23 @@ class LastRunReached(Exception):
         self.ended = ended
 
 
-class CountingArena:
-    """A wrapper of `arena` that counts its `runs`, and notes the `ways` used. Run number `last` raises LastRunReached."""
+class CountingArena(Arena):
+    """An arena that counts the `runs` of `arena`, and notes the `ways` used. Run number `last` raises LastRunReached."""
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:
+        self.draws = arena.draws
         self._arena = arena
         self._last = last
         self.runs = 0
-        self.ways: set[str] = set()
+        self.ways: set[Way] = set()
         self._over_fabric: dict[int, int] = {}  # the number of the latest run by its trace's id
 
-    def __getattr__(self, name: str) -> Any:
-        """Return the arena's attribute; a call of one of its ways to run a function counts."""
-        found = getattr(self._arena, name)
-        if not callable(found):
-            return found
-        return functools.partial(self._counted, found)
-
-    def _counted(self, way: Callable[..., ArenaResult], *args: Any, **more: Any) -> ArenaResult:
-        ended = way(*args, **more)
+    @override
+    def run(self, trial: Trial) -> ArenaResult:
+        ended = self._arena.run(trial)
         self.runs += 1
-        self.ways.add(way.__name__)
-        if way.__name__ == "ranks":
+        self.ways.add(trial.way)
+        if trial.way == "ranks":
             self._over_fabric[id(ended.trace)] = self.runs
         if self.runs == self._last:
             raise LastRunReached(ended)

@@ -8,15 +8,12 @@ result ends in `PlayLost`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from typing_extensions import override
 
-from worldsize.checks.arena import NOBODY, ArenaResult, ByRank, PlayedRanks
+from worldsize.checks.arena import ArenaResult, ByRank, Trial
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import KILLED, NEEDS
-from worldsize.engines.cluster_spec import Cluster
+from worldsize.checks.simulated_arena import expect_playable
 from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.grade.frame_stream import MAX_BLOB_BYTES
 from worldsize.grade.host.arena import Cells, SandboxArena
@@ -24,7 +21,6 @@ from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.played_result import arena_result
 from worldsize.grade.host.run import Incident
 from worldsize.grade.isolation.limits import MOST, Meter
-from worldsize.links import Link
 
 PLAYING_PROCESS = "the process that plays the ranks"
 
@@ -48,25 +44,24 @@ class SimulatedSandboxArena(SandboxArena):
         self._orders = orders
 
     @override
-    def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
-        driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        if played:
+    def run(self, trial: Trial) -> ArenaResult:
+        if trial.way == "call":
+            return super().run(trial)
+        expect_playable(trial)
+        if trial.played:
             raise NotPlayable("ranks that the check plays, outside of the sandbox")
-        if driver in NEEDS:
-            raise NotPlayable(NEEDS[driver])
 
         own, shared = {}, []
-        for place, value in enumerate(more):
+        for place, value in enumerate(trial.more):
             if isinstance(value, ByRank):
                 own[place] = list(value.values)
                 shared.append(None)
             else:
                 shared.append(value)
 
+        n, link = len(trial.inputs), trial.link
         job = self._job(
-            "play", 0, len(inputs), [fn, list(inputs), own, *shared], driver=driver,
+            "play", 0, n, [trial.fn, list(trial.inputs), own, *shared], driver=trial.driver,
             link=[link.bandwidth_bytes_per_s, link.latency_s] if link else None,
             interleaving=self._orders.getrandbits(62), limit_s=self._limit_s,
         )  # fmt: skip
@@ -77,21 +72,6 @@ class SimulatedSandboxArena(SandboxArena):
         if result.state != "done":
             raise PlayLost(result.incident or "crashed", result.message)
         try:
-            return arena_result(result.values[0].get("played"), len(inputs))
+            return arena_result(result.values[0].get("played"), n)
         except BadFrame as error:
             raise PlayLost("crashed", f"{PLAYING_PROCESS} reported something else: {error}") from None
-
-    @override
-    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        raise NotPlayable(KILLED)
-
-    @override
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        raise NotPlayable("a process group")
-
-    @override
-    def tensorflow(
-        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
-        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> ArenaResult:  # fmt: skip
-        raise NotPlayable("TensorFlow")

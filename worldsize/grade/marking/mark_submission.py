@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from worldsize.checks import run_check
+from worldsize.checks.arena import Arena
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
 from worldsize.engines.json_and_bytes import text_of
@@ -22,6 +23,7 @@ from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.frame_stream import UNSEEN
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.host.run import Incident
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
@@ -314,16 +316,17 @@ class SubmissionMarking:
         cells = self._cells(helped, exercise)
         draws = random.Random(derived(self._seed, exercise.id))
         self._sandbox.exercise = exercise.id
-        arena = CountingArena(self._arena(cells, draws))
+        arena = self._arena(cells, draws)
+        counting = CountingArena(arena)
         with self._playing.paused():
-            verdict = _verdict(exercise, arena)
+            verdict = _verdict(exercise, counting, arena.incidents)
 
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
 
-        real = Checked(verdict, state, arena.run_of(verdict), changed=tuple(sorted(arena.changed)))
-        if verdict.points and {"ranks"} <= arena.ways <= {"ranks", "call"}:
+        real = Checked(verdict, state, counting.run_of(verdict), changed=tuple(sorted(arena.changed)))
+        if verdict.points and {"ranks"} <= counting.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
         return real
 
@@ -338,7 +341,7 @@ class SubmissionMarking:
         arena = SimulatedSandboxArena(self._sandbox, self._playing, cells, seed, draws, orders)
         try:
             with self._meter.paused():
-                simulated = _verdict(exercise, arena)
+                simulated = _verdict(exercise, arena, arena.incidents)
         except NotPlayable as refused:
             return replace(real, simulated=SimulatedRow("not played", text_of(str(refused))))
         except PlayLost as lost:
@@ -353,18 +356,19 @@ class SubmissionMarking:
         # a real mistake also fails on real ranks with these draws; a person judges what fails in one process alone
         draws = random.Random(derived(self._seed, "played", exercise.id))
         with self._playing.paused():
-            again = _verdict(exercise, self._arena(cells, draws))
+            real_ranks = self._arena(cells, draws)
+            again = _verdict(exercise, real_ranks, real_ranks.incidents)
         return replace(real, simulated=both.simulated) if again.points == real.verdict.points else both
 
 
-def _verdict(exercise: Exercise, arena: CountingArena | SandboxArena) -> Verdict:
-    """Return the check's verdict; values that make the check itself fail earn nothing."""
+def _verdict(exercise: Exercise, arena: Arena, incidents: list[Incident]) -> Verdict:
+    """Return the check's verdict; values that make the check itself fail earn nothing. A lack of memory joins `incidents`."""
     try:
         return run_check(exercise.id, arena, *map(Submitted, exercise.functions))
     except (SandboxLost, NoSandbox, OSError, NotPlayable, PlayLost):  # not the check's findings
         raise
     except MemoryError:
-        arena.incidents.append("crashed")
+        incidents.append("crashed")
         return Verdict(exercise.id, "fail", (), "the results do not fit into the memory that the grader has for them")
     except Exception as error:
         message = f"the check could not read the results ({type(error).__name__}: {text_of(str(error), 200)})"
