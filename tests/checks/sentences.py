@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 
-from tests.support.answers import ANSWERS
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES
 from worldsize.checks import run_check
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.simulated_arena import SimulatedArena
 
 SEED = 1
 _NUMBER = re.compile(r"[-+−]?\d[\d.,]*(?:e[-+]?\d+)?")

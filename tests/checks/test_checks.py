@@ -6,22 +6,21 @@ import functools
 import re
 import time
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 
 import numpy as np
 import pytest
 
 from tests.checks.mutants import Answers, says
-from tests.support.answers import ANSWERS, FOLDER, right_answers
+from tests.support.answers import ANSWERS, FOLDER, NEEDS_PROCESSES, right_answers
 from tests.support.examined import Examined, examined
-from worldsize.checks import CHECKS, run_check
+from worldsize.checks import CHECKS, check_of, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import first_difference, inputs_for
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import UNEXAMINED, Property, Verdict
 from worldsize.errors import NotYet
 from worldsize.failures import Wait
@@ -65,8 +64,7 @@ def _is_usual(exercise: str, fn: Callable, place: int) -> bool:
 
 
 def _takes_sizes(exercise: str) -> bool:
-    check = getattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), exercise)
-    return list(signature(check).parameters)[2:3] == ["sizes"]
+    return list(signature(check_of(exercise)).parameters)[2:3] == ["sizes"]
 
 
 @functools.cache

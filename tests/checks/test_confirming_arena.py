@@ -7,11 +7,10 @@ from typing_extensions import override
 
 from tests.checks.mutants import ring_all_reduce, train_to_the_end
 from tests.support import slips
-from tests.support.answers import ANSWERS
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES
 from worldsize.checks import run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena, Trial
 from worldsize.checks.confirming_arena import confirmed_check
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES
 
 SEED = 7
 

@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
-from tests.grade.evidence import SEEN, M, S, W, points_of
-from tests.support.answers import ANSWERS
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES
 from tests.support.remembered import RightAnswer, earned, remembered
-from worldsize.checks import CHECKS
+from worldsize.checks import CHECKS, check_of
 from worldsize.checks.arena import LaunchArena
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.kit.evidence import MESSAGES, OWN_PROCESS, WORK
+from worldsize.checks.simulated_arena import SimulatedArena
 
 RIGHT = {a.exercise: a.right[0] for a in ANSWERS}
 LEARNT, OTHER = 11, 12  # seeds
@@ -46,8 +46,7 @@ def learnt(exercise: str, seed: int = LEARNT) -> RightAnswer:
 
 def seen_outside_the_answer(exercise: str) -> set[str]:
     """Its properties that are about messages and declared work, which pass or do not, or that have no points."""
-    seen = [globals()[letter] if letter in "MSW" else None for letter in SEEN[exercise]]
-    return {name for name, one in zip(points_of(exercise), seen, strict=True) if one in (M, S, W)}
+    return {name for name, seen in check_of(exercise).seen.items() if seen in (MESSAGES, OWN_PROCESS, WORK)}
 
 
 def unlearnable(exercise: str) -> set[str]:
@@ -64,14 +63,14 @@ def test_a_pasted_table_of_answers_earns_nothing(exercise):
 @pytest.mark.parametrize("exercise", EVERY)
 def test_every_property_is_tried_by_a_case_that_differs_between_two_seeds(exercise):
     one, other = learnt(exercise).handed_in, learnt(exercise, OTHER).handed_in
-    assert [name for name in points_of(exercise) if name not in one] == []
-    assert [name for name, points in points_of(exercise).items() if points and one[name] == other[name]] == []
+    assert [name for name in check_of(exercise).points if name not in one] == []
+    assert [name for name, points in check_of(exercise).points.items() if points and one[name] == other[name]] == []
 
 
 @pytest.mark.parametrize("exercise", SIMULATED)
 def test_a_table_with_its_own_seed_earns_every_point(exercise):
     """So it is the seed that takes the points from it, and no flaw of the table."""
-    wanted = {name for name, points in points_of(exercise).items() if points}
+    wanted = {name for name, points in check_of(exercise).points.items() if points}
     assert earned(exercise, LEARNT, learnt(exercise).runs) == wanted
 
 
@@ -86,5 +85,5 @@ def test_a_pasted_table_earns_hardly_ever_anything_by_luck(exercise):
 
 
 def test_an_exception_is_a_property_of_its_exercise():
-    wrong = [(exercise, name) for exercise, names in OF_FORM.items() for name in names if name not in points_of(exercise)]
+    wrong = [(exercise, name) for exercise, names in OF_FORM.items() for name in names if name not in check_of(exercise).points]
     assert wrong == []

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from tests.checks.mutants import says
-from tests.support.answers import ANSWERS, right_answers
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES, right_answers
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.simulated_arena import SimulatedArena
 
 WRONG = [pytest.param(a.exercise, *row[:2], id=f"{a.exercise}-{row[0].__name__}") for a in ANSWERS for row in a.wrong]
 FIRST = {a.right[0] for a in ANSWERS}  # of each exercise; its others differ from it where no draw reaches

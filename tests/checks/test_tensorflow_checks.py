@@ -34,7 +34,7 @@ def averaged(by: float = 1.0) -> dict:
 
 
 def test_a_wrong_mean_does_not_spare_the_pairs_of_more_towers():
-    pairs, means, steps = towers.POINTS
+    pairs, means, steps = towers.average_tower_gradients.points
     assert towers_told(averaged(2.0), "got None") == {pairs: "2 towers: got None", means: UNEXAMINED, steps: UNEXAMINED}
     found = towers_told(averaged(2.0), averaged())
     assert (found[pairs], found[steps]) == (None, UNEXAMINED)
@@ -74,7 +74,7 @@ IN_TURN = [[[[0, 1, 2, 3], [0, 10, 20, 30]]], [[[4, 5, 6, 7], [40, 50, 60, 70]]]
 
 @pytest.mark.parametrize("tables", [RIGHT, IN_TURN, ["got None"] * 2, [[[[0], [1]]]] * 2])
 def test_a_share_is_examined_for_all_properties_or_for_none(tables):
-    assert set(worker_share._wrong(tables, 0, 4, 4, 2)) == set(worker_share.POINTS)
+    assert set(worker_share._wrong(tables, 0, 4, 4, 2)) == set(worker_share.worker_share.points)
 
 
 def test_an_unknown_length_is_blamed_for_no_mistake_that_a_known_one_shows():
@@ -96,7 +96,7 @@ def test_without_a_second_chief_it_is_not_known_that_checkpoints_survive_a_loss(
 
 
 def test_a_tree_is_not_examined_where_sums_are_wrong():
-    sums, tree = devices.TREE
+    sums, tree = devices.tree_sum.points
     held = np.array([12.0] * 3)
     for row in ({"kind": "a Tensor"}, {"raised": "an error"}, {"sums": [[held] * 2, []], "moves": [], "depth": 0}):
         found = devices._wrong_tree(2, row, np.ones((2, 3)))
@@ -131,5 +131,5 @@ def test_where_a_graph_is_misplaced_nothing_else_of_a_worker_is_examined():
     }
     for wrong in ({"built": 0}, {"chief": False}, {"session": "WorkerSessionCreator"}, {"waited": "waited"}, {}):
         found = between_graph._examine([placed | wrong], [])
-        assert set(found) == set(between_graph.POINTS), wrong
+        assert set(found) == set(between_graph.between_graph.points), wrong
         assert found[between_graph.WEIGHTS] == UNEXAMINED, wrong

@@ -1,20 +1,19 @@
 """Where each property of each check is seen, and in whose process: the table of docs/what-earns-points.md.
 
-`python -m tests.grade.evidence` writes the page. The properties and their points are those of the checks themselves.
+`python -m tests.grade.evidence` writes the page. Properties, points and evidence are those that the exercises declare.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from tests.support.answers import ANSWERS
-from worldsize.checks import CHECKS, run_check
+from worldsize.checks import check_of, run_check
+from worldsize.checks.kit.evidence import Evidence
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.fabric import Fabric
 from worldsize.lab.released import EXERCISES
@@ -22,62 +21,6 @@ from worldsize.lab.released import EXERCISES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "what-earns-points.md"
 
-
-class Evidence(NamedTuple):
-    """What a property is judged by, and the process that sees it."""
-
-    what: str
-    process: str
-
-
-V = Evidence("what came back, held against the check's own values", "the grader")
-M = Evidence("messages: from whom, to whom, when, how large", "the broker, in the grader")
-B = Evidence("what came back, and messages", "the grader, and the broker in it")
-C = Evidence("calls of the check's own functions", "the grader, which answers them from afar")
-P = Evidence("messages to and from ranks that the check plays", "the grader")
-W = Evidence("declared work, opened, closed and weighed column by column, and messages beside it", "the broker, in the grader")
-T = Evidence(
-    "declared work and messages, as above; tensors that live, which the answer's own process notes, can only take from it",
-    "the broker, in the grader",
-)
-K = Evidence(
-    "what came back; tensors that live between steps, which the answer's own process notes, can only take from it", "the grader"
-)
-N = Evidence(
-    "messages, as above; what autograd keeps for backward, which the answer's own process notes, can only take from it",
-    "the broker, in the grader",
-)
-E = Evidence(
-    "messages, as above; how often the expert works, which the answer's own process notes, can only take from it",
-    "the broker, in the grader",
-)
-G = Evidence("a graph that the answer built, run without it", "a process of the grader's")
-F = Evidence("a folder, read between a writer's system calls; its syncs; its death", "the writer's warden, outside its process")
-L = Evidence("what came back of lives whose examples and start the grader deals out", "the grader")
-S = Evidence("what the answer's process notes", "the answer's own process")
-
-# by exercise, a letter for each property in the order of its points
-SEEN = {
-    "pass_right": "VMVV", "seconds_per_step": "CCC", "serial_seconds": "VVVV", "smallest_batch": "VVVC",
-    "training_bytes": "VVV", "tree_broadcast": "VMM", "tree_reduce": "VMM", "all_to_all": "VMM", "fit_alpha_beta": "VVV",
-    "run_stage": "VMM", "gpipe": "VV", "one_forward_one_backward": "VVV", "balanced_cuts": "VV",
-    "async_server": "PPVP", "bounded_server": "PPV", "backup_server": "PPV", "time_at_best_rate": "VVCC",
-    "parameter_server": "VM", "sharded_parameter_server": "VMM", "reduce_scatter": "VVMM", "all_gather": "VMM",
-    "ring_all_reduce": "VMMM", "shards": "VVV", "same_start": "BV", "average_gradients": "VVM", "train_replicas": "VVMV",
-    "average_tower_gradients": "VVV", "decayed_rate": "VV", "place_variables": "VV", "between_graph": "SSSVV",
-    "cluster_config": "VV", "worker_share": "VVV", "score": "CCC", "audit": "VV", "train_through": "CCC",
-    "parallel_mlp": "VM", "sequence_parallel": "VN", "vocabulary_loss": "VVM", "sharded_adam": "VKM",
-    "sharded_optimizer": "VSM", "stage_3": "VMTW", "my_share": "VVV",
-    "train_ddp": "VVVVS", "exact_accuracy": "VVV", "train_resumable": "CCC", "flattened": "VM", "overlapped": "VW",
-    "fill_buckets": "VV", "bucketed": "VMW", "wrap_module": "VMW", "accumulate": "VMT", "missing_devices": "VV",
-    "replica_loss": "VVV", "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVTV",
-    "noise_scale": "VV", "synced_norm": "VVVMVV", "one_bit_average": "VVVM", "top_k_average": "VVVM",
-    "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
-    "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
-    "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVVVV", "best_plan": "VV",
-    "ring_attention": "VMTW", "my_tokens": "VV", "attention_seconds": "VV", "to_experts": "VVE",
-    "metrics_of_all": "VVV", "quicker_way": "VV",
-}  # fmt: skip
 
 HEAD = """# What earns points, and where it is seen
 
@@ -126,19 +69,10 @@ def rows() -> list[EvidenceRow]:
     found = []
     for lab, exercises in EXERCISES.items():
         for exercise in exercises:
-            properties = points_of(exercise)
-            for letter, (name, points) in zip(SEEN[exercise], properties.items(), strict=True):
-                found.append(EvidenceRow(lab, exercise, name, points, globals()[letter]))
+            check = check_of(exercise)
+            for name, points in check.points.items():
+                found.append(EvidenceRow(lab, exercise, name, points, check.seen[name]))
     return found
-
-
-def points_of(exercise: str) -> dict[str, float]:
-    """The properties of an exercise's check, as it hands them to `judge`."""
-    module = import_module(f"worldsize.checks.{CHECKS[exercise]}")
-    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    (check,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == exercise)
-    (call,) = (node for node in ast.walk(check) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "judge")
-    return getattr(module, call.args[1].id)
 
 
 def messages_alone(exercise: str) -> tuple[float, float]:

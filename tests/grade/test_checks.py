@@ -8,11 +8,11 @@ import re
 import pytest
 
 from tests.checks.mutants import says
-from tests.support.answers import ANSWERS
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES
 from tests.support.sandboxed_answers import cells_of
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Verdict
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grade.evidence import PAGE, SEEN, S, page, points_of, rows
-from worldsize.checks import CHECKS
+from tests.grade.evidence import PAGE, page, rows
+from worldsize.checks import CHECKS, check_of
+from worldsize.checks.kit.evidence import OWN_PROCESS
 
 pytestmark = pytest.mark.quick
 
 
 def test_the_table_has_every_property_of_every_check():
-    assert {exercise: len(letters) for exercise, letters in SEEN.items()} == {name: len(points_of(name)) for name in CHECKS}
+    assert {(row.exercise, row.name) for row in rows()} == {(name, each) for name in CHECKS for each in check_of(name).points}
 
 
 def test_what_only_the_answers_own_process_can_see_has_no_points():
-    assert [row for row in rows() if row.seen is S and row.points] == []
+    assert [row for row in rows() if row.seen is OWN_PROCESS and row.points] == []
 
 
 def test_the_page_is_the_table():

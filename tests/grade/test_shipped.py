@@ -23,10 +23,11 @@ from typing_extensions import override
 
 import worldsize
 from tests.grade.shipped import SHIPPED, Shipped
+from tests.support.answers import NEEDS_PROCESSES
 from worldsize.checks import run_check
 from worldsize.checks.arena import ArenaResult, Trial
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.box import withheld_functions

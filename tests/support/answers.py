@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.checks.mutants import Answers
+from worldsize.checks import CHECKS, check_of
 
 FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
 ANSWERS: list[Answers] = [
     import_module(f"tests.checks.mutants.{path.stem}").answers for path in sorted(FOLDER.glob("[a-z]*.py"))
 ]
+NEEDS_PROCESSES = {name for name in CHECKS if check_of(name).needs}
 
 
 def right_answers(usual: int | None = None) -> list[object]:

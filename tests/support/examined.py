@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any
 
-import pytest
-
-from worldsize.checks import CHECKS, run_check
+from worldsize.checks import check_of
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.verdict import Complaint, Verdict
 
 Found = dict[str, Complaint]
@@ -29,25 +24,10 @@ class Examined:
 def examined(exercise: str, arena: Arena, fn: Callable) -> Examined:
     """Run the check of `exercise` on `fn`. Raises NotPlayable where the arena does."""
     found: dict[tuple[int, str], Found] = {}
-
-    def noted(cases: Iterable[Case]) -> Iterator[Case]:
-        for place, case in enumerate(cases):
-            yield _noted(case, (place, case.name), found)
-
-    with looking_at_cases(exercise, noted):
-        return Examined(run_check(exercise, arena, fn), found)
-
-
-@contextmanager
-def looking_at_cases(exercise: str, noted: Callable[[Iterable[Case]], Iterator[Case]]) -> Iterator[None]:
-    """Let the check of `exercise` judge `noted(cases)` in place of its cases."""
-
-    def judges(name: str, points: dict[str, float], cases: Iterable[Case], **more: Any) -> Verdict:
-        return judge(name, points, noted(cases), **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), "judge", judges)
-        yield
+    check = check_of(exercise)
+    cases = enumerate(check.cases(arena, fn))
+    verdict = check.judged(_noted(case, (place, case.name), found) for place, case in cases)
+    return Examined(verdict, found)
 
 
 def _noted(case: Case, key: tuple[int, str], found: dict[tuple[int, str], Found]) -> Case:

@@ -15,9 +15,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from tests.support.examined import looking_at_cases
 from worldsize.arrays import plain
-from worldsize.checks import run_check
+from worldsize.checks import check_of, run_check
 from worldsize.checks.arena import Arena, ArenaResult, Trial
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.noted_calls import NotedCall, NotedCalls, make_again
@@ -90,8 +89,8 @@ def remembered(exercise: str, arena: Arena, fn: Callable) -> RightAnswer:
     keeping = RememberingArena(arena)
     handed_in: dict[str, list[bytes]] = {}
 
-    with looking_at_cases(exercise, lambda cases: (_noted(case, keeping.runs, handed_in) for case in cases)):
-        verdict = run_check(exercise, keeping, fn)
+    check = check_of(exercise)
+    verdict = check.judged(_noted(case, keeping.runs, handed_in) for case in check.cases(keeping, fn))
     assert verdict.state == "pass", verdict.mismatch
     return RightAnswer(tuple(keeping.runs), handed_in)
 

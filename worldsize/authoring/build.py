@@ -2,12 +2,13 @@
 
 The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
 that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
-tool versions. A build also writes the minutes from `minutes` into a source's first cell, and `worldsize/lab/released.py`, by
-which a check in a notebook recognizes changed set-up cells.
+tool versions. A build also writes the minutes from `minutes` into a source's first cell; `worldsize/lab/released.py`, by
+which a check in a notebook recognizes changed set-up cells; and `worldsize/checks/index.py`, by which a check is found.
 """
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 from pathlib import Path
@@ -32,9 +33,9 @@ _METADATA = {
 
 
 def build(root: Path, check: bool = False) -> list[Path]:
-    """Rebuild every stale notebook and `released.py` from the sources under `root`.
+    """Rebuild every stale notebook, `released.py` and the checks' `index.py` from the sources under `root`.
 
-    Returns the paths written: sources with corrected minutes, notebooks, and `released.py`. With `check` it writes nothing and
+    Returns the paths written: sources with corrected minutes, notebooks, and these two. With `check` it writes nothing and
     returns the stale paths: sources with wrong minutes, generated notebooks that are missing or different, and notebooks without
     a source. Raises BuildError before anything is written.
     """
@@ -53,6 +54,9 @@ def build(root: Path, check: bool = False) -> list[Path]:
     record = root / "worldsize" / "lab" / "released.py"
     if record.is_file():
         wanted[record] = _record(sources)
+    index = root / "worldsize" / "checks" / "index.py"
+    if index.is_file():
+        wanted[index] = _index(index.parent)
 
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_bytes() != text.encode()]
     if check:
@@ -101,6 +105,28 @@ def _record(sources: list[Path]) -> str:
 
     head = '"""Written by `worldsize build`: what every lab\'s notebook was when it was released, by the lab\'s number."""\n'
     return "\n".join([head, *setups, "}", "", *exercises, "}"]) + "\n"
+
+
+def _index(checks: Path) -> str:
+    """Return the text of `worldsize/checks/index.py`. Raises BuildError for an exercise with two checks."""
+    modules: dict[str, str] = {}
+    for path in sorted(checks.glob("*/*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if "@exercise(" in text else ():
+            if not isinstance(node, ast.FunctionDef) or not _is_declared(node):
+                continue
+            if node.name in modules:
+                raise BuildError(f"{path}: expected one check of {node.name}, got another in {modules[node.name]}")
+            modules[node.name] = f"{path.parent.name}.{path.stem}"
+
+    head = '"""Written by `worldsize build`: the module of each exercise\'s check, which `@exercise` declares."""\n'
+    return "\n".join([head, "CHECKS = {", *(f'    "{name}": "{module}",' for name, module in modules.items()), "}"]) + "\n"
+
+
+def _is_declared(function: ast.FunctionDef) -> bool:
+    """Return whether `@exercise(…)` declares a function the check of an exercise."""
+    called = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
+    return any(isinstance(decorator, ast.Name) and decorator.id == "exercise" for decorator in called)
 
 
 # ---- notebooks -------------------------------------------------------------------------------

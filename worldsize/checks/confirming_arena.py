@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from worldsize.checks import run_check
+from worldsize.checks import check_of
 from worldsize.checks.arena import Arena, ArenaResult, Trial
-from worldsize.checks.simulated_arena import NEEDS_PROCESSES
 from worldsize.checks.simulated_check import SimulatedCheck, SimulatedPass, simulate_check
 from worldsize.checks.verdict import Tried, Verdict
 
@@ -28,15 +27,16 @@ def confirmed_check(
 
     `told(arena)` wraps an arena so that a person is told what it runs. Raises ValueError for an unknown exercise.
     """
-    if exercise in NEEDS_PROCESSES:
-        return run_check(exercise, told(launches), fn, *more)
+    check = check_of(exercise)
+    if check.needs:
+        return check(told(launches), fn, *more)
 
     arena = ConfirmingArena(launches, exercise, (fn, *more))
     try:
-        verdict = run_check(exercise, told(arena), fn, *more)
+        verdict = check(told(arena), fn, *more)
     except OtherDraws:
         arena.begin_again()
-        verdict = run_check(exercise, told(arena), fn, *more)
+        verdict = check(told(arena), fn, *more)
     return arena.with_what_was_tried(verdict)
 
 

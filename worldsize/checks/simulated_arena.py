@@ -1,7 +1,7 @@
 """The arena in simulated time: every rank of a case takes its turns in this process, in the natural order or one from a seed.
 
-`SimulatedArena` gives the verdict of real ranks, in milliseconds. It refuses with `NotPlayable` what needs real processes;
-`NEEDS_PROCESSES` names the exercises whose checks always do.
+`SimulatedArena` gives the verdict of real ranks, in milliseconds. It refuses with `NotPlayable` what needs real processes; an
+exercise whose check always does says so in its declaration (`needs`).
 """
 
 from __future__ import annotations
@@ -11,26 +11,14 @@ import secrets
 
 from typing_extensions import override
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult, Trial, called
 from worldsize.checks.drivers import big_batch
 from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, play
 from worldsize.simulate.interleaving import Interleaving
 
-KILLED = "a process to kill"
-_GROUP, _TENSORFLOW, _THREAD = "a process group", "TensorFlow", "a thread"
-_BACKWARD = "a backward that waits for messages, which autograd runs one at a time in a process"
-NEEDS_PROCESSES = {
-    "average_tower_gradients": _TENSORFLOW, "between_graph": _TENSORFLOW, "mirrored_step": _TENSORFLOW,
-    "missing_devices": _TENSORFLOW, "replica_loss": _TENSORFLOW, "score": _TENSORFLOW, "train_through": _TENSORFLOW,
-    "tree_sum": _TENSORFLOW, "worker_share": _TENSORFLOW,
-    "big_batch_step": _GROUP, "exact_accuracy": _GROUP, "train_ddp": _GROUP,
-    "bucketed": _THREAD, "overlapped": _THREAD, "wrap_module": _THREAD,
-    "parallel_mlp": _BACKWARD, "sequence_parallel": _BACKWARD,
-    "save_atomically": KILLED,
-}  # fmt: skip
-
-_BY_WAY = {"saves": KILLED, "group": _GROUP, "tensorflow": _TENSORFLOW}
-_BY_DRIVER = {big_batch.stepped: _GROUP}
+_BY_WAY = {"saves": needs.KILLED, "group": needs.GROUP, "tensorflow": needs.TENSORFLOW}
+_BY_DRIVER = {big_batch.stepped: needs.GROUP}
 
 
 def expect_playable(trial: Trial) -> None:

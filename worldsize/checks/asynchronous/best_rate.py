@@ -17,18 +17,17 @@ from typing import Any
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.asynchronous.scripted_trainings import GOAL, RunShape, ScriptedTrainings, seconds_to_goal
+from worldsize.checks.kit import evidence
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, number, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 
-POINTS = {
-    "the rate of the least median time, where every run counts": 0.5,
-    "a run is at the goal only when it stays there": 0.5,
-    "where the best rate is an end of the grid, it goes on": 0.25,
-    "the times are those of fresh seeds": 0.25,
-}
-MEDIAN, STAYS, ENDS, FRESH = POINTS
+MEDIAN = "the rate of the least median time, where every run counts"
+STAYS = "a run is at the goal only when it stays there"
+ENDS = "where the best rate is an end of the grid, it goes on"
+FRESH = "the times are those of fresh seeds"
 GRID = 5
 ADVICE = {
     "unexpected keyword argument": "Hand `train` its two values without names: train(rate, seed).",
@@ -37,17 +36,14 @@ ADVICE = {
 }
 
 
-def time_at_best_rate(arena: Arena, fn: Callable) -> Verdict:
+@exercise({MEDIAN: 0.5, STAYS: 0.5, ENDS: 0.25, FRESH: 0.25}, seen={ENDS: evidence.CALLS, FRESH: evidence.CALLS})
+def time_at_best_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a fair measurement: `time_at_best_rate(train, goal, rates, seeds, fresh)` returns (rate, times).
 
     Every case has a grid of 5 rates and a newly drawn best rate. Picking rates by chance is right in the twelve cases whose
     best is on the grid with probability 5**-12, which is 4e-9. No other mistake is left to chance: which seeds mislead does
     not depend on a draw, and the first or the last seeds alone mislead in some case.
     """
-    return judge("time_at_best_rate", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for what, name, table in _tables(arena):
         given = (table.train, GOAL, list(table.rates), list(table.seeds), list(table.fresh))
         yield Case(

@@ -17,89 +17,74 @@ from worldsize.checks.asynchronous import server_mistakes
 from worldsize.checks.asynchronous.scripted_workers import WorkerScript, played_worker, script
 from worldsize.checks.asynchronous.server_mistakes import stuck
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, first_of_each, one_by_one
-from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
 RATE = 0.25
 MOST_MORE = 9
 
-ASYNC = {
-    "each sender gets the newest weights at once": 0.5,
-    "every gradient counts once": 0.25,
-    "the staleness of each gradient is returned": 0.25,
-    "scaled: the rate is divided by the staleness": 0.5,
-}
-BOUNDED = {
-    "nobody begins more than `bound` ahead, and nobody waits without need": 1.0,
-    "every gradient counts once": 0.25,
-    "the staleness of each gradient is returned": 0.25,
-}
-BACKUP = {
-    "a step is the mean of the first gradients of its version": 0.75,
-    "all who wait get the new weights, a late sender at once": 0.5,
-    "the number of dropped gradients is returned": 0.25,
-}
+ANSWERED = "each sender gets the newest weights at once"
+COUNTED = "every gradient counts once"
+STALENESS = "the staleness of each gradient is returned"
+SCALED = "scaled: the rate is divided by the staleness"
+GATE = "nobody begins more than `bound` ahead, and nobody waits without need"
+MEAN = "a step is the mean of the first gradients of its version"
+RELEASED = "all who wait get the new weights, a late sender at once"
+DROPPED = "the number of dropped gradients is returned"
 
 
-def async_server(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {ANSWERED: 0.5, COUNTED: 0.25, STALENESS: 0.25, SCALED: 0.5},
+    seen=dict.fromkeys((ANSWERED, COUNTED, SCALED), evidence.PLAYED_RANKS),
+)
+def async_server(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a parameter server for asynchronous updates.
 
     `async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient).
     """
-    return judge("async_server", ASYNC, _async_cases(arena, fn))
+    for workers in (2, 3, 1):
+        play = script(workers, any_order(workers, arena.draws), arena.draws.getrandbits(32))
+        yield _case(count(workers, "worker"), arena, fn, play, one_by_one(play), (), (ANSWERED, COUNTED, STALENESS))
+
+    play = script(3, any_order(3, arena.draws), arena.draws.getrandbits(32))
+    plan = one_by_one(play, scaled=True)
+    yield _case("3 workers, scaled=True", arena, fn, play, plan, (True,), (ANSWERED, SCALED, STALENESS))
 
 
-def bounded_server(arena: Arena, fn: Callable) -> Verdict:
+@exercise({GATE: 1.0, COUNTED: 0.25, STALENESS: 0.25}, seen=dict.fromkeys((GATE, COUNTED), evidence.PLAYED_RANKS))
+def bounded_server(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a parameter server for asynchronous updates with bounded staleness.
 
     `bounded_server(fabric, weights, updates, rate, bound)` returns (weights, staleness of each gradient).
     """
-    return judge("bounded_server", BOUNDED, _bounded_cases(arena, fn))
-
-
-def backup_server(arena: Arena, fn: Callable) -> Verdict:
-    """Check a parameter server for synchronous updates with backup workers.
-
-    `backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients).
-    """
-    return judge("backup_server", BACKUP, _backup_cases(arena, fn))
-
-
-# ---- cases -----------------------------------------------------------------------------------
-
-
-def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    answered, counted, told, scale = ASYNC
-    for workers in (2, 3, 1):
-        play = script(workers, any_order(workers, arena.draws), arena.draws.getrandbits(32))
-        yield _case(count(workers, "worker"), arena, fn, play, one_by_one(play), (), (answered, counted, told))
-
-    play = script(3, any_order(3, arena.draws), arena.draws.getrandbits(32))
-    plan = one_by_one(play, scaled=True)
-    yield _case("3 workers, scaled=True", arena, fn, play, plan, (True,), (answered, scale, told))
-
-
-def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    gate, counted, told = BOUNDED
     for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
         play = script(workers, gated_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
-        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
+        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (GATE, COUNTED, STALENESS))
 
     drawn = (2, arena.draws.randint(5, 9)), (arena.draws.randint(6, 8), 1)  # drawn, so that no list of cases passes
     for workers, bound in drawn:
         play = script(workers, far_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
-        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
+        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (GATE, COUNTED, STALENESS))
 
 
-def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    mean, answered, told = BACKUP
+@exercise({MEAN: 0.75, RELEASED: 0.5, DROPPED: 0.25}, seen=dict.fromkeys((MEAN, RELEASED), evidence.PLAYED_RANKS))
+def backup_server(arena: Arena, fn: Callable) -> Iterator[Case]:
+    """Check a parameter server for synchronous updates with backup workers.
+
+    `backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients).
+    """
     for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
         play = script(workers, hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, backups={backups}"
-        yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
+        yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
+
+
+# ---- cases -----------------------------------------------------------------------------------
 
 
 def _case(

@@ -8,7 +8,7 @@ J. Bang et al., "vTrain", MICRO 2024: the measured steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ import numpy as np
 from worldsize import data, units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.capstone import made_up_cluster
+from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
-from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.kit.judge import Case
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.data import MeasuredIteration
 
 HALF, FULL = 0.18, 0.12
@@ -28,20 +29,19 @@ ELSEWHERE = 0.18  # on the made-up cluster, on rows of the measured shapes
 MADE_UP = 0.06
 LEAST_COVERED, MOST_WIDE, NARROW = 0.85, 0.4, 0.3
 MOST_WIDE_MADE_UP = 0.1  # the made-up steps scatter by a hundredth
-STEPS = {
-    "the 83 within 18 %": 0.5,
-    "the 83 within 12 %": 0.5,
-    "every part counts: a made-up cluster within 6 %": 0.5,
-    "17 of 20 of the 83 in an interval of ± 40 % on average": 0.25,
-    "… of ± 30 %, and narrow where the steps hardly scatter": 0.25,
-}
+WITHIN_18 = "the 83 within 18 %"
+WITHIN_12 = "the 83 within 12 %"
+EVERY_PART = "every part counts: a made-up cluster within 6 %"
+COVERED = "17 of 20 of the 83 in an interval of ± 40 % on average"
+NARROWLY_COVERED = "… of ± 30 %, and narrow where the steps hardly scatter"
 FEW_GPUS = 64
 SMALL_GROUP = 8  # rows; smaller groups are not named
 
 Rows = list[MeasuredIteration]
 
 
-def predict_steps(arena: Arena, fn: Callable) -> Verdict:
+@exercise({WITHIN_18: 0.5, WITHIN_12: 0.5, EVERY_PART: 0.5, COVERED: 0.25, NARROWLY_COVERED: 0.25})
+def predict_steps(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check predictions for measured steps of clusters.
 
     `predict_steps(few, single_node, rows)` returns (low, middle, high) in seconds for each of `rows`; a row is a dict.
@@ -55,7 +55,7 @@ def predict_steps(arena: Arena, fn: Callable) -> Verdict:
         lambda: _called(arena, fn, [here, there]),
         lambda ended: _examine(ended.returned, here, there),
     )
-    return judge("predict_steps", STEPS, [case])
+    return [case]
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,10 @@ def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaRe
 
 
 def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> dict[str, Complaint]:
-    half, full, parts, wide, narrow = STEPS
     for got, task in zip(returned, (here, there), strict=True):
         complaint = no_intervals(got, len(task.asked))
         if complaint:
-            return dict.fromkeys(STEPS, UNEXAMINED) | {half: complaint}
+            return dict.fromkeys(predict_steps.points, UNEXAMINED) | {WITHIN_18: complaint}
 
     found, elsewhere = map(as_seconds, returned)
     wrong, beyond = _wrong_middles(found, here, HALF), _wrong_middles(found, here, FULL)
@@ -121,11 +120,11 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
         wrong = beyond or not_fitted
     beside = wrong and UNEXAMINED  # constants from elsewhere show nothing of the other properties
     return {
-        half: wrong,
-        full: beyond or beside,
-        parts: beside if wrong else _missing_part(elsewhere, there),
-        wide: _wrong_intervals(found, here, MOST_WIDE) or beside,
-        narrow: _wrong_intervals(found, here, NARROW) or _given_width(elsewhere, there) or beside,
+        WITHIN_18: wrong,
+        WITHIN_12: beyond or beside,
+        EVERY_PART: beside if wrong else _missing_part(elsewhere, there),
+        COVERED: _wrong_intervals(found, here, MOST_WIDE) or beside,
+        NARROWLY_COVERED: _wrong_intervals(found, here, NARROW) or _given_width(elsewhere, there) or beside,
     }
 
 

@@ -9,7 +9,7 @@ scatter and the error of its estimated mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import NormalDist
@@ -20,14 +20,13 @@ import numpy as np
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, number, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 
-FORECAST = {
-    "exact where no step scatters": 0.25,
-    "the next step lies in the interval 9 times of 10, with few steps and with many": 0.75,
-}
+PREDICTED = "exact where no step scatters"
+COVERED = "the next step lies in the interval 9 times of 10, with few steps and with many"
 ONE_STEP_ALONE = (
     "The intervals hold the scatter of one step alone. The forecast errs too, by 3.5 times the errors of both means, and a mean "
     "of few steps errs more."
@@ -112,23 +111,23 @@ class Measured:
         return float(scatter * 3.5 * (four.mean() - two.mean())), float(line_s)
 
 
-def forecast(arena: Arena, fn: Callable) -> Verdict:
+@exercise({PREDICTED: 0.25, COVERED: 0.75})
+def forecast(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a forecast for 8 ranks from steps on 2 and 4.
 
     `forecast(measured)` returns (low, middle, high), in seconds; `measured` has the seconds of each step by ranks.
     """
-    return judge("forecast", FORECAST, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
+    return _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64)))
 
 
 def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
-    exact, covers = FORECAST
     still = []
     for latency in (LATENCY, BANDWIDTH, (0.1, 0.5)):
         still.append(Measured(_machine(generator, latency, 0.0), (np.zeros(6), np.zeros(5))))
     yield Case(
         "steps without scatter",
         lambda: _run(arena, fn, still),
-        lambda ended: {exact: _examine(ended, lambda found: _not_exact(found, still))},
+        lambda ended: {PREDICTED: _examine(ended, lambda found: _not_exact(found, still))},
     )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
@@ -136,7 +135,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         f"{len(every)} machines",
         lambda: _run(arena, fn, every),
-        lambda ended: {covers: _examine(ended, lambda found: _not_covered(found, groups))},
+        lambda ended: {COVERED: _examine(ended, lambda found: _not_covered(found, groups))},
     )
 
 

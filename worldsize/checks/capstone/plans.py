@@ -19,16 +19,15 @@ from typing_extensions import override
 
 from worldsize import units
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, has_keys, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import training_step
 from worldsize.formulas.training_step import RECOMPUTED, Accelerator, Plan, Transformer
 
-PLANS = {
-    "a plan for all the GPUs, which fits": 0.25,
-    "none that fits is faster": 0.75,
-}
+FITS = "a plan for all the GPUs, which fits"
+FASTEST = "none that fits is faster"
 DECIDED = ("tensor", "pipeline", "data", "micro_batch", "recomputed")
 ROUNDING = 1e-9
 GB = 1e9
@@ -114,15 +113,12 @@ SHORTCUTS = {  # {shortcut: whether a plan is among those that it tries}
 }
 
 
-def best_plan(arena: Arena, fn: Callable) -> Verdict:
+@exercise({FITS: 0.25, FASTEST: 0.75})
+def best_plan(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the fastest plan of a training step.
 
     `best_plan(model, gpus, global_batch, memory_bytes)` returns a dict with the five decisions, or None where nothing fits.
     """
-    return judge("best_plan", PLANS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for task in (*TASKS, *drawn_cases(arena.draws)):
         model = {name: getattr(task.model, name) for name in ("layers", "hidden", "heads", "tokens", "vocabulary")}
         yield Case(
@@ -133,14 +129,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
-    fits, fastest = PLANS
     best = _fastest(task)
 
     def none(complaint: str) -> dict[str, Complaint]:
-        return {fits: complaint, fastest: UNEXAMINED}
+        return {FITS: complaint, FASTEST: UNEXAMINED}
 
     if got is None and best is None:
-        return dict.fromkeys(PLANS)
+        return dict.fromkeys(best_plan.points)
     if best is None:
         why = ""
         if has_keys(got, *DECIDED):
@@ -156,14 +151,14 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     plan = _plan(got, task)
     took, least = _seconds(plan, task), _seconds(best, task)
     if took <= least * (1 + ROUNDING):
-        return {fits: None, fastest: None}
+        return {FITS: None, FASTEST: None}
 
     others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
     slower = (
         f"{_short(vars(plan))} takes {took:.4g} s a step, but another plan that fits takes {least:.4g} s: "
         f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
     )
-    return {fits: None, fastest: slower}
+    return {FITS: None, FASTEST: slower}
 
 
 # ---- what is drawn ---------------------------------------------------------------------------

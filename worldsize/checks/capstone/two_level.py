@@ -18,9 +18,11 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.trace import Transfer
 from worldsize.units import count, times
 
@@ -73,23 +75,21 @@ SIZES: Iterable[NodeSize] = (
 SHOWS_ROUNDS = 9  # with fewer ranks, taking turns is hardly slower
 BEYOND_FLOAT32 = 2.0**40  # here float32 numbers are 131,072 apart
 
-TWO_LEVEL = {
-    "x holds the sum on every rank": 0.25,
-    "between nodes: 2(k − 1) of the tensor in all, and every rank sends its part": 1.0,
-    "inside a node: 2(g − 1) of the tensor, and every rank sends its part": 0.25,
-    "all ranks send at once, in 2(g − 1) + 2(k − 1) rounds": 0.5,
-}
+SUM = "x holds the sum on every rank"
+BETWEEN = "between nodes: 2(k − 1) of the tensor in all, and every rank sends its part"
+INSIDE = "inside a node: 2(g − 1) of the tensor, and every rank sends its part"
+AT_ONCE = "all ranks send at once, in 2(g − 1) + 2(k − 1) rounds"
 
 
-def two_level_all_reduce(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {SUM: 0.25, BETWEEN: 1.0, INSIDE: 0.25, AT_ONCE: 0.5},
+    seen=dict.fromkeys((BETWEEN, INSIDE, AT_ONCE), evidence.MESSAGES),
+)
+def two_level_all_reduce(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check `two_level_all_reduce(fabric, x, per_node)`, which leaves the sum in x on every rank.
 
     x has shape [elements]; ranks node · per_node and the per_node − 1 after it are in one node.
     """
-    return judge("two_level_all_reduce", TWO_LEVEL, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for size in SIZES:
         inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
@@ -110,29 +110,28 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
 
     Messages of the right size between nodes count only with the right values, and rounds only where nothing is wrong.
     """
-    values, between, inside, at_once = TWO_LEVEL
     wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
     if wrong:
         wrong = _other_sum(ended.inputs, inputs, size) or wrong
-    found = {values: wrong}
+    found = {SUM: wrong}
     if wrong and size.world_size > 1 and not chunks.wrong_sum(ended.returned, inputs, "x"):
-        found[values] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+        found[SUM] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
         wrong = None  # messages count where the sum is right, though it is beside x
 
     if size.world_size > 1:
-        found[between] = UNEXAMINED if wrong else none_sent(ended.trace) or _wrong_between(ended, size)
-        found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
+        found[BETWEEN] = UNEXAMINED if wrong else none_sent(ended.trace) or _wrong_between(ended, size)
+        found[INSIDE] = none_sent(ended.trace) or _wrong_inside(ended, size)
 
     if not any(found.values()):
-        found[values] = _not_returned(ended, inputs)
+        found[SUM] = _not_returned(ended, inputs)
 
     if any(found.values()) or ended.unwaited:
-        found[at_once] = UNEXAMINED
+        found[AT_ONCE] = UNEXAMINED
     elif size.even and size.world_size >= SHOWS_ROUNDS:
         fewest = 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
-        found[at_once] = all_reduce_transfers.slow(ended.trace, fewest, "No node and no shard needs to wait for another.")
+        found[AT_ONCE] = all_reduce_transfers.slow(ended.trace, fewest, "No node and no shard needs to wait for another.")
     else:
-        found[at_once] = None  # so few ranks show no more
+        found[AT_ONCE] = None  # so few ranks show no more
 
     return values_first(found)
 

@@ -20,9 +20,11 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 
 class Size(NamedTuple):
@@ -61,16 +63,14 @@ ON_THE_RING = "2(n − 1) messages a rank, to one neighbour"
 EVEN_SHARES = "2(n − 1)/n of the tensor from every rank"
 RING_AT_ONCE = "all ranks send at once, in 2(n − 1) rounds"
 
-SERVER = {SUM_RETURNED: 0.25, TO_ONE_SERVER: 0.75}
-SHARDED = {SUM_RETURNED: 0.25, TO_ALL_SERVERS: 0.25, SERVERS_AT_ONCE: 0.5}
-RING = {SUM_IN_PLACE: 0.25, ON_THE_RING: 0.5, EVEN_SHARES: 0.25, RING_AT_ONCE: 0.5}
 
 AT_ONCE = "In every round each rank sends one chunk and receives another: isend, then recv, then wait."
 EACH_A_SERVER = "Let all ranks serve at the same time: start every isend first, and only then receive."
 LOST = ", or the all-gather did not start with the fully summed chunk"
 
 
-def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) -> Verdict:
+@exercise({SUM_RETURNED: 0.25, TO_ONE_SERVER: 0.75}, seen={TO_ONE_SERVER: evidence.MESSAGES})
+def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) -> Iterable[Case]:
     """Check the all-reduce by one server: in `parameter_server(fabric, x)` rank 0 adds up.
 
     The function returns the sum; x has shape [elements].
@@ -81,10 +81,14 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
         wrong = chunks.wrong_sum(ended.returned, inputs, "the return value")
         return values_first({SUM_RETURNED: wrong, TO_ONE_SERVER: sent})
 
-    return judge("parameter_server", SERVER, cases(arena, fn, sizes, examine))
+    return cases(arena, fn, sizes, examine)
 
 
-def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(
+    {SUM_RETURNED: 0.25, TO_ALL_SERVERS: 0.25, SERVERS_AT_ONCE: 0.5},
+    seen={TO_ALL_SERVERS: evidence.MESSAGES, SERVERS_AT_ONCE: evidence.MESSAGES},
+)
+def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check the all-reduce by many servers: in `sharded_parameter_server(fabric, x)` rank k adds up chunk k.
 
     The function returns the sum; x has shape [elements].
@@ -96,10 +100,14 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
         found = {SUM_RETURNED: chunks.wrong_sum(ended.returned, inputs, "the return value"), TO_ALL_SERVERS: sent}
         return with_rounds(SERVERS_AT_ONCE, found, ended, want, EACH_A_SERVER)
 
-    return judge("sharded_parameter_server", SHARDED, cases(arena, fn, sizes, examine))
+    return cases(arena, fn, sizes, examine)
 
 
-def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(
+    {SUM_IN_PLACE: 0.25, ON_THE_RING: 0.5, EVEN_SHARES: 0.25, RING_AT_ONCE: 0.5},
+    seen=dict.fromkeys((ON_THE_RING, EVEN_SHARES, RING_AT_ONCE), evidence.MESSAGES),
+)
+def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check the whole ring, both halves: `ring_all_reduce(fabric, x)` leaves the sum in x on every rank.
 
     x has shape [elements].
@@ -118,7 +126,7 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
         }
         return with_rounds(RING_AT_ONCE, found, ended, want, AT_ONCE)
 
-    return judge("ring_all_reduce", RING, cases(arena, fn, sizes, examine))
+    return cases(arena, fn, sizes, examine)
 
 
 # ---- what the halves share -------------------------------------------------------------------

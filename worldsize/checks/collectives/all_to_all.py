@@ -18,17 +18,18 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.transfers import by_sender, links
 from worldsize.checks.kit.values import first_difference, inputs_for, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.trace import Trace
 from worldsize.units import count
 
 VALUES = "row r of rank j's table is row j of rank r's"
 MESSAGES = "one message from each rank to every other, one block"
 ROUNDS = "n − 1 rounds"
-POINTS = {VALUES: 0.25, MESSAGES: 0.25, ROUNDS: 1.0}
 
 # (world size, numbers in a block, dtype). A block of 40,001 numbers is too long to be copied when it is sent.
 SIZES = (
@@ -37,15 +38,12 @@ SIZES = (
 )  # fmt: skip
 
 
-def all_to_all(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.25, MESSAGES: 0.25, ROUNDS: 1.0}, seen={MESSAGES: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
+def all_to_all(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check an all-to-all.
 
     `all_to_all(fabric, x)` returns a table of the shape and dtype of x, [world size, elements]; row r came from rank r.
     """
-    return judge("all_to_all", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for world_size, length, dtype in SIZES:
         tables = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]

@@ -10,17 +10,18 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, inputs_for
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace, ring_links, stray
 
 VALUES = "every rank returns its left neighbour's tensor"
 MESSAGES = "one message a rank, to the right neighbour"
 ALONE = "a rank alone returns its own values"
 AT_LARGE = "so too with nine ranks, a large matrix, another dtype"
-POINTS = {VALUES: 1.0, MESSAGES: 1.0, ALONE: 1.0, AT_LARGE: 1.0}
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,13 @@ RINGS = (
 )
 
 
-def pass_right(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 1.0, MESSAGES: 1.0, ALONE: 1.0, AT_LARGE: 1.0}, seen={MESSAGES: evidence.MESSAGES})
+def pass_right(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the first exercise, a message to the right.
 
     `pass_right(fabric, x)` returns what the rank before sent; x has any shape and any dtype. No verdict depends on
     luck: inputs are whole numbers that differ from rank to rank in every element.
     """
-    return judge("pass_right", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for ring in RINGS:
         drawn = inputs_for(ring.world_size, int(np.prod(ring.shape)), seed, ring.dtype)

@@ -6,7 +6,7 @@ slices that it is given. Sizes, inputs and rounds are as in `all_reduce`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -19,9 +19,11 @@ from worldsize.checks.collectives.all_reduce import AT_ONCE, SIZES, Size, Sizes,
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import all_same, are_whole, differing, same, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 MOST_SHOWN = 4  # bounds are written out for so many ranks at most
 EXACT = 0.0  # copies must not change
@@ -32,11 +34,13 @@ WHOLE = "x is whole on every rank"
 ON_THE_RING = "n − 1 messages of one chunk a rank, to one neighbour"
 ALL_AT_ONCE = "all ranks send at once, in n − 1 rounds"
 
-SCATTER = {SUM_IN_SLICE: 0.25, COVERED: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.5}
-GATHER = {WHOLE: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.25}
 
 
-def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(
+    {SUM_IN_SLICE: 0.25, COVERED: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.5},
+    seen={ON_THE_RING: evidence.MESSAGES, ALL_AT_ONCE: evidence.MESSAGES},
+)
+def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check the ring's first half: `reduce_scatter(fabric, x)` returns the slice of x that holds the sum.
 
     The slice is (start, stop); x has shape [elements].
@@ -54,10 +58,14 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
         found = {SUM_IN_SLICE: wrong, COVERED: _wrong_cover(slices, inputs), ON_THE_RING: sent}
         return with_rounds(ALL_AT_ONCE, found, ended, want, AT_ONCE)
 
-    return judge("reduce_scatter", SCATTER, all_reduce.cases(arena, fn, sizes, examine))
+    return all_reduce.cases(arena, fn, sizes, examine)
 
 
-def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(
+    {WHOLE: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.25},
+    seen={ON_THE_RING: evidence.MESSAGES, ALL_AT_ONCE: evidence.MESSAGES},
+)
+def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check the ring's second half: `all_gather(fabric, x, bounds)` copies each rank's slice of x to all ranks.
 
     The slice of rank r is x[slice(*bounds[r])]; all ranks receive it in place.
@@ -87,7 +95,7 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
             run = partial(runs.on, inputs, bounds)
             yield Case(f"{size}, {told}", run, partial(examine, inputs=inputs, bounds=bounds))
 
-    return judge("all_gather", GATHER, gathers())
+    return gathers()
 
 
 # ---- a reduce-scatter's values ---------------------------------------------------------------

@@ -16,9 +16,11 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
 from worldsize.checks.collectives.long_tensors import Runs
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import all_same, first_difference, inputs_for, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.trace import Trace
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is elements % world size
@@ -40,24 +42,26 @@ BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
 REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
 
-def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(BROADCAST, seen={ONE_TO_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
+def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check a broadcast down a tree.
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
     ways = _Ways(_wrong_copies, _has_copied, tree_transfers.no_tree_down, tree_transfers.slow_down)
     examine = partial(_examine, BROADCAST, ways)
-    return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, examine))
+    return _cases(arena, fn, sizes, examine)
 
 
-def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
+@exercise(REDUCE, seen={ONE_FROM_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
+def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check a reduce up a tree.
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
     ways = _Ways(_wrong_total, _has_summed, tree_transfers.no_tree_up, tree_transfers.slow_up)
     examine = partial(_examine, REDUCE, ways)
-    return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, examine))
+    return _cases(arena, fn, sizes, examine)
 
 
 class _Ways(NamedTuple):

@@ -12,24 +12,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.big_batch import stepped
-from worldsize.checks.kit.judge import Case, first_complaint, judge, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import differing, first_slip, same
 from worldsize.checks.large_batches.big_batch import LAYERS, BigBatch
 from worldsize.checks.overlap.live_graphs import passes, too_many
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.trace import Trace
 from worldsize.units import count, number
 
-POINTS = {
-    "equal parts: the step of one device": 0.25,
-    "uneven parts: the mean over all examples of all ranks": 0.5,
-    "gradients travel once a step, one micro-batch in memory at a time": 0.5,
-    "the parts stay as they were handed in": 0.25,
-}
-EVEN, UNEVEN, FRUGAL, KEPT = POINTS
+EVEN = "equal parts: the step of one device"
+UNEVEN = "uneven parts: the mean over all examples of all ranks"
+FRUGAL = "gradients travel once a step, one micro-batch in memory at a time"
+KEPT = "the parts stay as they were handed in"
 NEAR_ZERO = 1e-7  # division by a tensor of counts gives float32, off by 5e-9 of a step at most; slips by 5e-4 and more (measured)
 SMALL = 0.02  # of the gradients' bytes: allowed besides them for counts and DDP's own messages
 
@@ -43,15 +43,12 @@ DIFFERENT: tuple[tuple[Counts, int], ...] = (  # (counts, number of steps)
 )
 
 
-def big_batch_step(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EVEN: 0.25, UNEVEN: 0.5, FRUGAL: 0.5, KEPT: 0.25}, seen={FRUGAL: evidence.WORK_AND_TENSORS}, needs=needs.GROUP)
+def big_batch_step(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check `big_batch_step(ddp, optimizer, parts)`, which changes the weights by a step for a batch in parts.
 
     parts are this rank's (x, y): x [examples, inputs] and y [examples], the class of each. The loss is cross-entropy.
     """
-    return judge("big_batch_step", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     even = BigBatch.drawn(arena.draws, ALIKE, steps=1)
     yield Case(
         str(even),

@@ -17,17 +17,15 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_slip, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.units import count
 
-POINTS = {
-    "unbiased: |G|² and tr(Σ) of one step": 0.75,
-    "averaged over the steps before the division": 0.75,
-}
-UNBIASED, AVERAGED = POINTS
+UNBIASED = "unbiased: |G|² and tr(Σ) of one step"
+AVERAGED = "averaged over the steps before the division"
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # float32 loses digits where two near norms are subtracted
 CLEAR = {"float64": 1e-3, "float32": 5e-3}
 # Inputs are drawn again until each mistake is off by CLEAR, at least five tolerances, or right by its formula, as many are with
@@ -84,16 +82,13 @@ class NoisySteps:
         return f"{self.ranks} ranks, {sizes}, {count(len(self.batches), 'step')}"
 
 
-def noise_scale(arena: Arena, fn: Callable) -> Verdict:
+@exercise({UNBIASED: 0.75, AVERAGED: 0.75})
+def noise_scale(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check `noise_scale(steps)`, which returns the gradient noise scale, a number.
 
     steps[k] is (batch, gradients): the number of examples that each rank took, and every rank's mean gradient over them,
     [numbers].
     """
-    return judge("noise_scale", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def drawn(ranks: int, batches: Sequence[int], dtype: str = "float64", weak: Sequence[int] = ()) -> NoisySteps:
         return draw(np.random.default_rng(arena.draws.getrandbits(32)), ranks, tuple(batches), dtype, weak)
 

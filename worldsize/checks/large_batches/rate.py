@@ -19,17 +19,15 @@ from typing_extensions import override
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import first_slip, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.units import count
 
-POINTS = {
-    "the rate grows with the batch": 0.25,
-    "a tenth after each of the drop epochs": 0.25,
-    "a gradual warm-up from the base rate": 0.5,
-}
-SCALED, DROPPED, WARMED = POINTS
+SCALED = "the rate grows with the batch"
+DROPPED = "a tenth after each of the drop epochs"
+WARMED = "a gradual warm-up from the base rate"
 EXACT = 1e-6  # float32 has 7 digits, and schedulers multiply step by step
 
 
@@ -94,15 +92,12 @@ class RatePlan:
         return ", ".join(parts)
 
 
-def scaled_rate(arena: Arena, fn: Callable) -> Verdict:
+@exercise({SCALED: 0.25, DROPPED: 0.25, WARMED: 0.5})
+def scaled_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the learning rate for a large batch.
 
     `scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs)` returns a number.
     """
-    return judge("scaled_rate", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = arena.draws
     # never 0.1 or 256, which mistakes take; 6 divides `base`, so the batches below are whole
     rate, base = round(draws.uniform(0.02, 0.09), 4), 6 * draws.randint(11, 30)

@@ -10,31 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
+from worldsize.checks.kit.values import first_difference, kind_in_words, same
 from worldsize.checks.large_batches import batch_norm_reference
 from worldsize.checks.large_batches.batch_norm_reference import NAMES, NormTask
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.trace import Trace
 from worldsize.units import count
 
-POINTS = {
-    "y: everybody's mean and variance": 0.25,
-    "grad_x: through everybody's mean and variance": 0.5,
-    "grad_weight and grad_bias: this rank's own sums": 0.25,
-    "one all-reduce forwards, one backwards": 0.5,
-    "a large mean and a small spread": 0.25,
-    "all four in x's dtype, and what was handed in as it was": 0.25,
-}
-FORWARD, BACKWARD, OWN, ONCE, SAFE, KEPT = POINTS
+FORWARD = "y: everybody's mean and variance"
+BACKWARD = "grad_x: through everybody's mean and variance"
+OWN = "grad_weight and grad_bias: this rank's own sums"
+ONCE = "one all-reduce forwards, one backwards"
+SAFE = "a large mean and a small spread"
+KEPT = "all four in x's dtype, and what was handed in as it was"
 NEAR = 1e-9  # of the largest value: ten million roundings of float64, so no right answer fails by luck
 # a mean of 20,000 is rounded by 0.2 % of the spread at most. An unsafe variance is off by up to 20 either way: one in some 200 is
 # within 4 % by luck, all five features in under 1e-11
@@ -55,16 +56,13 @@ LONE_ROW = (
 )
 
 
-def synced_norm(arena: Arena, fn: Callable) -> Verdict:
+@exercise({FORWARD: 0.25, BACKWARD: 0.5, OWN: 0.25, ONCE: 0.5, SAFE: 0.25, KEPT: 0.25}, seen={ONCE: evidence.MESSAGES})
+def synced_norm(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check `synced_norm(fabric, x, weight, bias, grad, eps)`, a batch norm over all ranks.
 
     The function returns y, grad_x, grad_weight, grad_bias. x and grad, the gradient of y, have shape [rows, features];
     every rank has its own number of rows.
     """
-    return judge("synced_norm", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def drawn(rows: Sequence[int], features: int, **more: Any) -> NormTask:
         return NormTask.drawn(np.random.default_rng(arena.draws.getrandbits(32)), rows, features, **more)
 
@@ -139,30 +137,15 @@ def _no_four(returned: Sequence[Any]) -> Complaint:
 
 
 def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: NormTask) -> Complaint:
-    for rank, (got, expected) in enumerate(zip(held, right, strict=True)):
-        near_zero = NEAR * float(np.abs(expected).max())
-        complaint = first_difference(got, expected, rank, name, NEAR, near_zero)
-        if complaint:
-            break
-    else:
-        return None
-
-    slip = first_slip(lambda given: _alike(got, given[rank], near_zero), batch_norm_reference.slips(task, name))
-    if slip:
-        return f"{complaint}. {slip}"
-    if same(got, expected, 1e-4, 1e5 * near_zero):
-        return f"{complaint}. The numbers are right, but only to half of their digits: x is float64, so compute in float64."
-    if 1 in task.rows and isinstance(got, np.ndarray) and np.isnan(got).all():
-        return f"{complaint}. {LONE_ROW}"
-    return f"{complaint}."
+    mistakes = partial(batch_norm_reference.slips, task, name)
+    otherwise = partial(_otherwise, lone_row=1 in task.rows)
+    return Expected(name, right, mistakes, rounding=NEAR, but_for_nan=True, otherwise=otherwise).wrong(held)
 
 
-def _alike(got: Any, slip: np.ndarray, near_zero: float) -> bool:
-    """Return whether a slip gives `got`. Both may be NaN, where the slip makes a variance below 0."""
-    if not isinstance(got, np.ndarray) or got.shape != slip.shape:
-        return False
-    neither = ~(np.isnan(got) & np.isnan(slip))
-    return bool(neither.any()) and same(got[neither], slip[neither], NEAR, near_zero)
+def _otherwise(rank: int, got: Any, right: np.ndarray, lone_row: bool) -> str:
+    if same(got, right, 1e-4, 1e5 * NEAR * float(np.abs(right).max())):
+        return "The numbers are right, but only to half of their digits: x is float64, so compute in float64."
+    return LONE_ROW if lone_row and isinstance(got, np.ndarray) and np.isnan(got).all() else ""
 
 
 def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:

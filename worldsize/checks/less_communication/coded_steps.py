@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
+from worldsize.checks.kit.expected import ByRank
+from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
 
 TRIES = 1000
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units

@@ -19,19 +19,19 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import ByRank, Expected
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
+from worldsize.checks.kit.needed_bytes import TOO_FEW, NeededBytes
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.less_communication.compared_steps import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "rate 1, momentum 0: every round begins at the mean of the ranks' weights": 0.25,
-    "the outer step is Nesterov's, with one buffer for all rounds": 0.5,
-    "the weights that were handed in stay as they were": 0.25,
-    "one all-reduce of the weights a round": 0.25,
-}
-AVERAGING, OUTER, KEPT, BYTES = POINTS
+AVERAGING = "rate 1, momentum 0: every round begins at the mean of the ranks' weights"
+OUTER = "the outer step is Nesterov's, with one buffer for all rounds"
+KEPT = "the weights that were handed in stay as they were"
+BYTES = "one all-reduce of the weights a round"
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 
 
@@ -99,17 +99,14 @@ class OuterMistake:
     last_ends: bool = False  # returns the last round's mean end, without an outer step
 
 
-def local_sgd(arena: Arena, fn: Callable) -> Verdict:
+@exercise({AVERAGING: 0.25, OUTER: 0.5, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+def local_sgd(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check local training with an outer step: `local_sgd(fabric, weights, train_locally, rounds, rate, momentum)`.
 
     weights [numbers] are the same on every rank; train_locally(weights, number) is a rank's own. It returns the weights after
     `rounds` outer steps, the same on every rank. A right answer passes whatever is drawn; a wrong one gives 5 weights or more
     to within 1e-10 with a chance far under 1e-30.
     """
-    return judge("local_sgd", POINTS, _cases(arena, fn), waits=BYTES)
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     between = arena.draws.uniform
     for what, task in (
         # three ranks: with two, a step from their mean equals a step by the summed gradients
@@ -146,7 +143,8 @@ def draw_training(
 
 def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:
     rounding = ROUNDING[str(task.start.dtype)]
-    complaint = wrong(ended.returned, Awaited("the weights", outer_steps(task), partial(_slips, task), rounding=rounding))
+    wanted = Expected("the weights", outer_steps(task), partial(_slips, task), rounding=rounding)
+    complaint = wanted.wrong(ended.returned)
     if complaint and what == AVERAGING and not task.in_place:  # ranks that cannot average have nothing to send
         return {what: complaint, KEPT: UNEXAMINED, BYTES: UNEXAMINED}
 
@@ -156,7 +154,7 @@ def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Co
     )
     if kept and task.in_place:
         kept += " train_locally may change its argument: hand it a copy."
-    sent = wrong_bytes(ended.trace, _needed(task))
+    sent = _needed(task).wrong(ended.trace)
     if complaint:  # to keep the weights is no merit of ranks that take no step together
         return {what: complaint, KEPT: kept or (sent and UNEXAMINED), BYTES: sent}
     return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
@@ -242,10 +240,10 @@ def _slips(task: LocalTraining) -> dict[str, ByRank]:
 # ---- bytes -----------------------------------------------------------------------------------
 
 
-def _needed(task: LocalTraining) -> Needed:
+def _needed(task: LocalTraining) -> NeededBytes:
     n, rounds, size_bytes = task.world_size, task.rounds, task.start.nbytes
     one = 2 * (n - 1) * size_bytes
-    return Needed(
+    return NeededBytes(
         one * rounds,
         "one all-reduce of the weights a round",
         {

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, ByRank, StepWithResiduals
+from worldsize.checks.kit.expected import NO_WEIGHT, ByRank
+from worldsize.checks.less_communication.compared_steps import StepWithResiduals
 
 WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
 

@@ -16,27 +16,25 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, ranks_in_words
+from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
 from worldsize.checks.less_communication.compared_steps import (
-    Awaited,
-    Needed,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
     not_as_asked,
-    wrong,
 )
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "the mean of what the ranks' bits and scales say, the same on every rank to the last bit": 0.25,
-    "what a rank's bits do not say stays in its residual, and is in the next code": 0.25,
-    "gradient and residual stay as they were handed in": 0.25,
-    "8 signs in a byte, and a scale a block, from each rank to every other": 0.25,
-}
-AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
+AVERAGE = "the mean of what the ranks' bits and scales say, the same on every rank to the last bit"
+FEEDBACK = "what a rank's bits do not say stays in its residual, and is in the next code"
+KEPT = "gradient and residual stay as they were handed in"
+BYTES = "8 signs in a byte, and a scale a block, from each rank to every other"
 # ranks, numbers, block, steps, dtype; the first two tell all slips apart; the last one's scales are messages above 128 KiB,
 # which no wire copies
 SIZES = (
@@ -48,17 +46,14 @@ ROUNDING = {"float32": 4e-6, "float64": 1e-10}
 NOT_FINITE = "are not finite."
 
 
-def one_bit_average(arena: Arena, fn: Callable) -> Verdict:
+@exercise({AVERAGE: 0.25, FEEDBACK: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+def one_bit_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the average of signs: `one_bit_average(fabric, gradient, residual, block)` returns (average, residual).
 
     gradient, residual and average have shape [numbers]. The first step of each case has zeros and, given two whole blocks or
     more, a block of zeros. The first two cases are redrawn until every slip with words gives a wrong result;
     `tests/checks/test_less_communication.py` counts how often.
     """
-    return judge("one_bit_average", POINTS, _cases(arena, fn), waits=BYTES)
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for number, (n, numbers, block, steps, dtype) in enumerate(SIZES):
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, numbers, block, steps, dtype, told=number < TOLD)
@@ -71,7 +66,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]:
-    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
+    unexamined = dict.fromkeys(one_bit_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual)", 2)
     if complaint:
         return unexamined | {AVERAGE: complaint}
@@ -81,13 +76,13 @@ def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]
     for number, step in enumerate(steps, 1):
         averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right, slips = [step.average] * len(averages), partial(average_slips, step)
-        wanted = Awaited(f"the average of step {number}", right, slips, rounding=rounding)
-        average = average or _with_block_of_zeros(wrong(averages, wanted)) or _differs_by_rank(averages, number)
+        wanted = Expected(f"the average of step {number}", right, slips, rounding=rounding)
+        average = average or _with_block_of_zeros(wanted.wrong(averages)) or _differs_by_rank(averages, number)
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
 
-        wanted = Awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
-        feedback = _with_block_of_zeros(wrong(residuals, wanted))
+        wanted = Expected(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        feedback = _with_block_of_zeros(wanted.wrong(residuals))
         if feedback:
             return unexamined | {AVERAGE: average, FEEDBACK: feedback}
 
@@ -118,7 +113,7 @@ def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
 # ---- bytes -----------------------------------------------------------------------------------
 
 
-def _needed(steps: list[CodedStep]) -> Needed:
+def _needed(steps: list[CodedStep]) -> NeededBytes:
     n, numbers, block = len(steps[0].gradients), steps[0].gradients[0].size, steps[0].block
     item, blocks = steps[0].gradients[0].itemsize, -(-numbers // block)
     pairs = n * (n - 1) * len(steps)
@@ -127,7 +122,7 @@ def _needed(steps: list[CodedStep]) -> Needed:
     # what blocks take that are packed one by one, each with a last byte of its own
     by_blocks = sum(-(-min(block, numbers - start) // 8) for start in range(0, numbers, block))
 
-    return Needed(
+    return NeededBytes(
         pairs * (bits + scales),
         f"{count(bits, 'byte')} of signs and {count(blocks, 'scale')} from each rank to every other, in each step",
         {

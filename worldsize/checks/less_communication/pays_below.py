@@ -15,16 +15,14 @@ from functools import partial
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_slip, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.units import number as in_words
 
-POINTS = {
-    "the bandwidth at which both reach the target together": 0.5,
-    "always where it works no longer and sends less, never where it sends more": 0.5,
-}
-CROSSING, EDGES = POINTS
+CROSSING = "the bandwidth at which both reach the target together"
+EDGES = "always where it works no longer and sends less, never where it sends more"
 MOMENT_S = 2**-12  # work is a whole multiple of 2**-12 s, so that equal work is equal in floats, however computed
 CLEAR, TRIES = 0.01, 1000  # least relative difference of a slip; draws
 
@@ -54,7 +52,8 @@ class TimedWay:
         return f"{steps} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
 
 
-def pays_below(arena: Arena, fn: Callable) -> Verdict:
+@exercise({CROSSING: 0.5, EDGES: 0.5}, goes_on=False)
+def pays_below(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a decision by formula: `pays_below(plain, other)` returns bytes a second.
 
     Each is a dict with "steps" (math.inf if the target is never reached), "work_s" and "bytes". Ways that differ in their steps
@@ -62,7 +61,22 @@ def pays_below(arena: Arena, fn: Callable) -> Verdict:
     1,000 are not enough is 0.5 ** 1000 < 1e-300. The crossings come first, so after a mistake nothing is left to earn, and a
     division by 0 in a later case could lose them.
     """
-    return judge("pays_below", POINTS, _cases(arena, fn), goes_on=False)
+    ways = [(*draw_ways(arena, steps, work, sent), name) for steps, work, sent, name in DRAWN]
+    plain, other = draw_ways(arena, (1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
+    plain_never, other_never = replace(plain, steps=math.inf), replace(other, steps=math.inf)
+    ways += [
+        (plain, other_never, "the other never reaches the target"),
+        (plain_never, other, "only the other reaches the target"),
+        (plain_never, other_never, "neither reaches the target"),
+    ]
+
+    for plain, other, name in ways:
+        what = CROSSING if 0 < crossing(plain, other) < math.inf else EDGES
+        yield Case(
+            f"plain {plain}; other {other} ({name})",
+            partial(arena.call, fn, asdict(plain), asdict(other)),
+            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
+        )
 
 
 DRAWN = (  # factors (low, high) from plain to the other: of steps, of work, of bytes
@@ -83,25 +97,6 @@ DRAWN = (  # factors (low, high) from plain to the other: of steps, of work, of 
     ((1, 1), (1.2, 2.0), (1, 1), "more work, as many bytes"),
     ((1, 1), (1, 1), (1, 1), "as much work, as many bytes"),
 )
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    ways = [(*draw_ways(arena, steps, work, sent), name) for steps, work, sent, name in DRAWN]
-    plain, other = draw_ways(arena, (1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
-    plain_never, other_never = replace(plain, steps=math.inf), replace(other, steps=math.inf)
-    ways += [
-        (plain, other_never, "the other never reaches the target"),
-        (plain_never, other, "only the other reaches the target"),
-        (plain_never, other_never, "neither reaches the target"),
-    ]
-
-    for plain, other, name in ways:
-        what = CROSSING if 0 < crossing(plain, other) < math.inf else EDGES
-        yield Case(
-            f"plain {plain}; other {other} ({name})",
-            partial(arena.call, fn, asdict(plain), asdict(other)),
-            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
-        )
 
 
 def draw_ways(

@@ -14,19 +14,16 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
+from worldsize.checks.kit.judge import Case, ranks_in_words, though_right
+from worldsize.checks.kit.needed_bytes import TOO_FEW, NeededBytes
 from worldsize.checks.kit.values import first_slip, kind_in_words
 from worldsize.checks.less_communication.compared_steps import (
-    TOO_FEW,
-    Awaited,
-    ByRank,
-    Needed,
-    Slips,
     changed_arguments,
     inputs_of,
     not_as_asked,
-    wrong,
-    wrong_bytes,
 )
 from worldsize.checks.less_communication.low_rank_steps import (
     LowRankStep,
@@ -36,17 +33,14 @@ from worldsize.checks.less_communication.low_rank_steps import (
     residual_slips,
     with_own_residuals,
 )
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "the average is P Qᵀ, the same on every rank": 0.5,
-    "what is not in P Qᵀ stays in the residual, and is in the next M": 0.25,
-    "q is the Q of this step, where the next one begins": 0.25,
-    "gradient, residual and q stay as they were handed in": 0.25,
-    "two small all-reduces: r (rows + columns) numbers": 0.25,
-}
-AVERAGE, FEEDBACK, WARM, KEPT, BYTES = POINTS
+AVERAGE = "the average is P Qᵀ, the same on every rank"
+FEEDBACK = "what is not in P Qᵀ stays in the residual, and is in the next M"
+WARM = "q is the Q of this step, where the next one begins"
+KEPT = "gradient, residual and q stay as they were handed in"
+BYTES = "two small all-reduces: r (rows + columns) numbers"
 # ranks, rows, columns, r, steps, dtype; the last has messages above 128 KiB, which no wire copies
 SIZES = (
     (2, 6, 5, 2, 3, "float64"), (3, 7, 4, 1, 3, "float64"), (5, 4, 9, 3, 2, "float32"), (1, 5, 6, 2, 2, "float64"),
@@ -56,7 +50,8 @@ ROUNDING = {"float32": 1e-3, "float64": 1e-5}
 LESS = 1 - 1e-9  # below 1 by more than rounding
 
 
-def power_sgd_average(arena: Arena, fn: Callable) -> Verdict:
+@exercise({AVERAGE: 0.5, FEEDBACK: 0.25, WARM: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+def power_sgd_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the low-rank average: `power_sgd_average(fabric, gradient, residual, q)` returns (average, residual, q).
 
     gradient, residual and average have shape [rows, columns], q [columns, r]. Inputs are redrawn until both matrices to
@@ -64,10 +59,6 @@ def power_sgd_average(arena: Arena, fn: Callable) -> Verdict:
     1,000 draws are not enough is 0.5 ** 1000 < 1e-300. A q from elsewhere spans the right space, to within 1e-5, with a chance
     under 1e-25: even in the first case it has r (columns − r) = 6 angles to meet.
     """
-    return judge("power_sgd_average", POINTS, _cases(arena, fn), waits=BYTES)
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, rows, columns, r, steps, dtype in SIZES:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, (rows, columns), r, steps, dtype)
@@ -93,7 +84,7 @@ _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r],
 
 
 def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complaint]:
-    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
+    unexamined = dict.fromkeys(power_sgd_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual, q)", 3)
     if complaint:
         return unexamined | {AVERAGE: complaint}
@@ -102,18 +93,18 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
         averages, residuals, qs = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right = [step.average] * len(averages)
         wanted = _wanted(f"the average of step {number}", right, partial(average_slips, step))
-        complaint = wrong(averages, wanted)
+        complaint = wanted.wrong(averages)
         if complaint:
             return unexamined | {AVERAGE: complaint}
 
         slips = partial(residual_slips, step)
         wanted = _wanted(f"the residual of step {number}", step.kept, slips, [by_own.kept_by_own()])
-        feedback, warm = wrong(residuals, wanted), _wrong_q(qs, step, number)
+        feedback, warm = wanted.wrong(residuals), _wrong_q(qs, step, number)
         if feedback or warm:
             return unexamined | {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
 
     kept = changed_arguments(ended, ("the gradient", "the residual", "q"))
-    sent = wrong_bytes(ended.trace, _needed(steps))
+    sent = _needed(steps).wrong(ended.trace)
     right = "average, residual and q"
     return {AVERAGE: None, FEEDBACK: None, WARM: None, KEPT: though_right(right, kept), BYTES: though_right(right, sent)}
 
@@ -128,7 +119,7 @@ def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Compl
         return {AVERAGE: complaint}
 
     averages = [told[0][0] for told in ended.returned]
-    complaint = wrong(averages, _wanted("the average, all of M's mean", [step.mean] * len(averages)))
+    complaint = _wanted("the average, all of M's mean", [step.mean] * len(averages)).wrong(averages)
     if not complaint or all(_leaves_less(average, step.mean) for average in averages):
         return {AVERAGE: None}
     return {AVERAGE: f"{complaint} {_LOWER_RANK}"}
@@ -155,8 +146,8 @@ _LOWER_RANK = (
 )
 
 
-def _wanted(name: str, expected: ByRank, slips: Slips = dict, too: Sequence[ByRank] = ()) -> Awaited:
-    return Awaited(name, expected, slips, too, ROUNDING[str(expected[0].dtype)])
+def _wanted(name: str, right: ByRank, mistakes: Callable[[], Mistakes] = dict, too: Sequence[ByRank] = ()) -> Expected:
+    return Expected(name, right, mistakes, too, ROUNDING[str(right[0].dtype)])
 
 
 def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
@@ -191,13 +182,13 @@ def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
 # ---- bytes -----------------------------------------------------------------------------------
 
 
-def _needed(steps: list[LowRankStep]) -> Needed:
+def _needed(steps: list[LowRankStep]) -> NeededBytes:
     n, (rows, columns) = len(steps[0].gradients), steps[0].mean.shape
     r, item = steps[0].q.shape[1], steps[0].gradients[0].itemsize
     each = 2 * (n - 1) * item * len(steps)
     small = each * r * (rows + columns)
 
-    return Needed(
+    return NeededBytes(
         small,
         "two all-reduces of r (rows + columns) numbers",
         {

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
+from worldsize.checks.kit.expected import ByRank
+from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
 
 TRIES, LARGEST_TOLD = 1000, 100  # draws; the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not

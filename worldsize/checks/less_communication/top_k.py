@@ -17,28 +17,26 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, ranks_in_words
+from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.compared_steps import (
-    Awaited,
-    Needed,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
     not_as_asked,
-    wrong,
 )
 from worldsize.checks.less_communication.sparse_steps import SparseStep, average_slips, draw_steps, residual_slips
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "the mean of what the ranks send, dense; numbers of one index add up": 0.25,
-    "what a rank does not send stays in its residual, and is in the next choice": 0.5,
-    "gradient and residual stay as they were handed in": 0.25,
-    "k numbers and k indices of 4 bytes from each rank to every other": 0.25,
-}
-AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
+AVERAGE = "the mean of what the ranks send, dense; numbers of one index add up"
+FEEDBACK = "what a rank does not send stays in its residual, and is in the next choice"
+KEPT = "gradient and residual stay as they were handed in"
+BYTES = "k numbers and k indices of 4 bytes from each rank to every other"
 # ranks, numbers, k, steps, dtype. The first has three ranks, since with two the ways to send too much have equal bytes, and
 # float64, so that only an index can be too wide. The last has messages above 128 KiB, which no wire copies, and more numbers
 # than two bytes can count
@@ -50,17 +48,14 @@ INDEX_BYTES, LAST_OF_INT16 = 4, 2**15 - 1
 ROUNDING = {"float32": 2e-6, "float64": 1e-10}
 
 
-def top_k_average(arena: Arena, fn: Callable) -> Verdict:
+@exercise({AVERAGE: 0.25, FEEDBACK: 0.5, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+def top_k_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the sparse average: `top_k_average(fabric, gradient, residual, k)` returns (average, residual).
 
     gradient, residual and average have shape [numbers]. In all cases but one a rank's numbers differ in size. First steps of
     small cases are redrawn until every slip with words is wrong. By case, 3 to 50 of 100 draws qualify (measured); even at 2,
     the chance that 1,000 are not enough is 0.98 ** 1000 < 1e-8.
     """
-    return judge("top_k_average", POINTS, _cases(arena, fn), waits=BYTES)
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for number, (n, numbers, k, steps, dtype) in enumerate(SIZES):
         if number == len(SIZES) - 1:
             yield _tied_case(arena, fn)
@@ -98,7 +93,7 @@ _ADVICE = {"index out of range in self": _SHORT, "is out of bounds for dimension
 
 
 def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint]:
-    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
+    unexamined = dict.fromkeys(top_k_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual)", 2)
     if complaint:
         return unexamined | {AVERAGE: complaint}
@@ -112,8 +107,8 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
 
-        wanted = Awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
-        feedback = wrong(residuals, wanted)
+        wanted = Expected(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        feedback = wanted.wrong(residuals)
         if feedback:
             return unexamined | {AVERAGE: average, FEEDBACK: feedback}
 
@@ -158,31 +153,31 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
         if np.abs(own[own != 0]).min() < np.abs(residual).max():
             return {FEEDBACK: f"rank {rank} keeps a larger number than one that it sends: send the k largest."}
 
-    wanted = Awaited("the average of the numbers that the ranks took off their residuals", [np.mean(sent, axis=0)] * len(sent))
-    return {FEEDBACK: wrong(averages, wanted)}
+    wanted = Expected("the average of the numbers that the ranks took off their residuals", [np.mean(sent, axis=0)] * len(sent))
+    return {FEEDBACK: wanted.wrong(averages)}
 
 
 _TIES = "Where several numbers have the size of the k-th, send only enough to make k: a comparison with >= takes all, > none."
 
 
-def _wanted_average(step: SparseStep, number: int, rounding: float) -> Awaited:
+def _wanted_average(step: SparseStep, number: int, rounding: float) -> Expected:
     right = [step.average] * len(step.totals)
-    return Awaited(f"the average of step {number}", right, partial(average_slips, step), rounding=rounding)
+    return Expected(f"the average of step {number}", right, partial(average_slips, step), rounding=rounding)
 
 
-def _wrong_average(held: Sequence, step: SparseStep, wanted: Awaited) -> Complaint:
-    right, complaint = step.average, wrong(held, wanted)
+def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Complaint:
+    right, complaint = step.average, wanted.wrong(held)
     if not complaint or not complaint.endswith("differ)."):
         return complaint
 
-    got = next(got for got in held if not same(got, right, wanted.rounding, wanted.near_zero))
+    got = next(got for got in held if not same(got, right, **wanted.margin))
     found, expected = np.count_nonzero(got), np.count_nonzero(right)
     if found != expected:
         told = f"It has {count(found, 'number')} that are not zero, expected {expected}"
         return f"{complaint} {told}: each rank sends k = {step.k}."
 
     alone = step.senders < 2
-    if not same(got[alone], right[alone], wanted.rounding, wanted.near_zero):
+    if not same(got[alone], right[alone], **wanted.margin):
         return complaint
     return (
         f"{complaint} It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or "
@@ -199,13 +194,13 @@ _EIGHT_BYTES = {  # by the item size of the gradient; a float64 case comes first
 }
 
 
-def _needed(steps: list[SparseStep]) -> Needed:
+def _needed(steps: list[SparseStep]) -> NeededBytes:
     n, numbers, k = len(steps[0].gradients), steps[0].gradients[0].size, steps[0].k
     item = steps[0].gradients[0].itemsize
     each = n * (n - 1) * k * len(steps)
     whole = (n - 1) * numbers * item * len(steps)
 
-    return Needed(
+    return NeededBytes(
         each * (item + INDEX_BYTES),
         "k numbers and k indices of 4 bytes from each rank to every other",
         {

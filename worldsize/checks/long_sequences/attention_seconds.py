@@ -14,20 +14,18 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_slip, number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import attention
 from worldsize.links import Link
 from worldsize.units import count
 from worldsize.units import number as in_words
 
-POINTS = {
-    "the ring: blocks on their way under work, or work under blocks on their way": 0.5,
-    "heads dealt out, where the ranks divide them": 0.5,
-}
-RING, HEADS = POINTS
+RING = "the ring: blocks on their way under work, or work under blocks on their way"
+HEADS = "heads dealt out, where the ranks divide them"
 CLEAR, TRIES = 1e-4, 1000  # least relative difference of a slip; draws
 
 
@@ -59,15 +57,12 @@ class Layer:
         )
 
 
-def attention_seconds(arena: Arena, fn: Callable) -> Verdict:
+@exercise({RING: 0.5, HEADS: 0.5})
+def attention_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a formula: `attention_seconds(layer)` returns (seconds round the ring, seconds with heads dealt out).
 
     `layer` is a dict with the fields of `Layer`; the second is math.inf where the ranks do not divide the heads.
     """
-    return judge("attention_seconds", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for ranks, heads, sent_over_work, what in (
         (4, 8, (0.05, 0.5), "the work takes longer than a block's way"),
         (8, 16, (2.0, 9.0), "a block's way takes longer than the work"),

@@ -14,29 +14,24 @@ from typing import Any
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.values import is_row, is_whole, kind_in_words
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import attention
 from worldsize.units import count
 
-POINTS = {
-    "every token has one owner, and no rank owns more than two more than another": 0.25,
-    "no round of the causal ring waits for a rank, to within 2 %": 0.75,
-}
-OWNERS, EVEN = POINTS
+OWNERS = "every token has one owner, and no rank owns more than two more than another"
+EVEN = "no round of the causal ring waits for a rank, to within 2 %"
 SMALL = ((2, 8), (3, 10), (1, 5), (4, 4), (5, 23))  # (ranks, tokens)
 RANKS = (4, 2, 3, 7)  # world sizes of long sequences, whose lengths are drawn
 TOKENS_OF_A_RANK = (400, 800)
 MOST = 1.02  # times the duration of even work
 
 
-def my_tokens(arena: Arena, fn: Callable) -> Verdict:
+@exercise({OWNERS: 0.25, EVEN: 0.75})
+def my_tokens(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the owners of tokens: `my_tokens(rank, world_size, length)` returns the numbers of a rank's tokens."""
-    return judge("my_tokens", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     long = [(n, n * arena.draws.randint(*TOKENS_OF_A_RANK) + arena.draws.randint(0, n - 1)) for n in RANKS]
     for n, length in (*SMALL, *long):
         asked = [(rank, n, length) for rank in range(n)]

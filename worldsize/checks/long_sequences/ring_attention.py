@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -16,25 +17,24 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected, went_through_float32
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, declared_work
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import first_difference, first_slip, same
+from worldsize.checks.kit.values import same
 from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
-from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
 from worldsize.trace import Span, Trace, ring_links, stray
 from worldsize.units import count, times
 
-POINTS = {
-    "every rank's rows are those of one device, causal or not": 1.0,
-    "each block travels to the next rank, n − 1 times": 0.5,
-    "no more than two blocks are on a rank at once": 0.5,
-    "a block is on its way while the rank works on it": 0.5,
-}
-VALUES, BYTES, TWO, AHEAD = POINTS
+VALUES = "every rank's rows are those of one device, causal or not"
+BYTES = "each block travels to the next rank, n − 1 times"
+TWO = "no more than two blocks are on a rank at once"
+AHEAD = "a block is on its way while the rank works on it"
 
 NEAR = {"float64": 1e-10, "float32": 2e-5}
 SLOW = Link("1 GB/s", "30 ms")  # so slow that a helper thread lacks the next block even if the rank's work begins late
@@ -60,16 +60,16 @@ METERED = RingCase(9, 54, 16)  # enough ranks that keeping all blocks exceeds MO
 MOST_HELD = 12  # keys and values of two blocks, a copy of what is sent, the sum, the part being added, and their results
 
 
-def ring_attention(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {VALUES: 1.0, BYTES: 0.5, TWO: 0.5, AHEAD: 0.5},
+    seen={BYTES: evidence.MESSAGES, TWO: evidence.WORK_AND_TENSORS, AHEAD: evidence.WORK},
+)
+def ring_attention(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check attention over a sequence that is sharded over the ranks.
 
     `ring_attention(fabric, task)` returns this rank's rows, [own tokens, width]. task["q"], ["k"] and ["v"] are its own rows,
     task["tokens"] the numbers of every rank's tokens in the sequence.
     """
-    return judge("ring_attention", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for size in (*SIZES, METERED):
         sequence = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
         seen = "causal" if size.causal else "not causal"
@@ -151,30 +151,18 @@ def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> 
             return f"rank {rank} called attend {count(worked, 'time')}, expected {n}: once for each rank's block."
 
     dtype = str(sequence.q.dtype)
-    near = NEAR[dtype]
-    for rank, expected in enumerate(attended(sequence)):
-        got, largest = returned[rank], float(np.abs(expected).max(initial=0.0))
-        near_zero = near * largest
-        complaint = first_difference(got, expected.astype(dtype), rank, "its rows of the attention", near, near_zero)
-        if not complaint:
-            continue
+    right = [rows.astype(dtype) for rows in attended(sequence)]
+    mistakes = partial(slips, sequence)
+    return Expected("its rows of the attention", right, mistakes, rounding=NEAR[dtype], otherwise=_as_rows).wrong(returned)
 
-        slip = first_slip(
-            lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], near, near_zero), slips(sequence)
+
+def _as_rows(rank: int, got: Any, right: np.ndarray) -> str:
+    if isinstance(got, np.ndarray) and got.shape == right.shape and np.isnan(got).any():
+        return (
+            "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no key of a "
+            "block."
         )
-        if slip:
-            return f"{complaint}. {slip}"
-        if not isinstance(got, np.ndarray) or got.shape != expected.shape:
-            return f"{complaint}."
-        if np.isnan(got).any():
-            return (
-                f"{complaint}. NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a "
-                f"query sees no key of a block."
-            )
-        if dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
-            return f"{complaint}. {SINGLE_WORDS}"
-        return f"{complaint}."
-    return None
+    return went_through_float32(rank, got, right) if right.dtype == "float64" else ""
 
 
 def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:

@@ -16,19 +16,19 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import long_sequences
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.kit.values import kind_in_words
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import experts
 from worldsize.units import count
 
-POINTS = {
-    "rows and gradients are those of one device, each in its place": 0.75,
-    "what is over the capacity is dropped, and named": 0.25,
-    "a row travels to its expert and back, and no other; the expert works once, on all of them": 0.5,
-}
-VALUES, DROPPED, BYTES = POINTS
+VALUES = "rows and gradients are those of one device, each in its place"
+DROPPED = "what is over the capacity is dropped, and named"
+BYTES = "a row travels to its expert and back, and no other; the expert works once, on all of them"
 NEAR = {"float64": 1e-10, "float32": 2e-5}
 
 
@@ -87,17 +87,14 @@ class Mixture:
         return np.stack([g @ self.weights[e] for g, e in zip(inward, self.chosen[rank], strict=True)])
 
 
-def to_experts(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.75, DROPPED: 0.25, BYTES: 0.5}, seen={BYTES: evidence.MESSAGES_AND_EXPERTS})
+def to_experts(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check tokens that go to experts on other ranks.
 
     `to_experts(fabric, task, work)` returns (rows, dropped): rows [own tokens, width], zeros where a token was dropped, and the
     places of the dropped tokens. task["x"] are a rank's tokens, task["chosen"] their experts' ranks; `work(rows)` is the rank's
     own expert.
     """
-    return judge("to_experts", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for size in SIZES:
         mixture = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
         most = "no capacity" if size.capacity is None else f"capacity {size.capacity}"
@@ -197,13 +194,14 @@ def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
         ("forward", mixture.forward, "its tokens' rows"),
         ("backward", mixture.backward, "the gradient of its tokens, which travels the same way"),
     ):
-        for rank, told in enumerate(returned):
-            got, whole, near = told[way][0], whole_of(rank), NEAR[str(mixture.x[rank].dtype)]
-            complaint = first_difference(got, mixture.with_zeros(whole, rank), rank, what, near, near)
-            if complaint:
-                slips = _slips(mixture, rank, whole, mixture.x[rank] if way == "forward" else mixture.gradient[rank])
-                slip = first_slip(lambda rows, got=got, near=near: same(got, rows, near, near), slips)
-                return f"{complaint}. {slip}".rstrip()
+        ranks, near = range(len(returned)), NEAR[str(mixture.x[0].dtype)]
+        right = [mixture.with_zeros(whole_of(rank), rank) for rank in ranks]
+        given = mixture.x if way == "forward" else mixture.gradient
+        by_rank = [_slips(mixture, rank, whole_of(rank), given[rank]) for rank in ranks]
+        mistakes = {words: [slips[words] for slips in by_rank] for words in by_rank[0]}
+        complaint = Expected(what, right, mistakes, rounding=near, near_zero=near).wrong([told[way][0] for told in returned])
+        if complaint:
+            return complaint
     return None
 
 

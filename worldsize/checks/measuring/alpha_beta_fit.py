@@ -7,7 +7,7 @@ R. Hockney, Parallel Computing 20, 1994: the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, product
@@ -17,14 +17,14 @@ from typing_extensions import override
 
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 
 EXACT_LINE = "times without noise give α and B back"
 ANY_SCALE = "links of any speed, sizes in any order"
 LEFT_OUT = "times up to 20 % off: at most 15 % off at sizes left out"
-POINTS = {EXACT_LINE: 0.25, ANY_SCALE: 0.25, LEFT_OUT: 1.0}
 # Luck decides nothing. Errors where the line is asked, in every corner of the ranges drawn from:
 # - the first and last time off by ENDS_OFF, the others by up to REST_OFF, α = m/B from 10 kB to 250 kB: least relative errors at
 #   most 13.3 % (of the logarithm 12.3 %); weights 1/√seconds at least 17.4 %, 1/√size 17.8 %, 1/size 19.6 %; plain least
@@ -58,12 +58,13 @@ class Truth:
         return f"α = {units.seconds(self.alpha_s)}, B = {units.size(self.bandwidth)}/s"
 
 
-def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EXACT_LINE: 0.25, ANY_SCALE: 0.25, LEFT_OUT: 1.0})
+def fit_alpha_beta(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a fit of alpha and beta to measured times.
 
     `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
     """
-    return judge("fit_alpha_beta", POINTS, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
+    return _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64)))
 
 
 def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:

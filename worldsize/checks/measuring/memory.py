@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, lone_number, number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 WEIGHTS = "weights and gradients"
 OPTIMIZER = "the optimizer's state"
 ACTIVATIONS = "activations"
-POINTS = {WEIGHTS: 0.25, OPTIMIZER: 0.25, ACTIVATIONS: 0.5}
 PARTS = {"weights": WEIGHTS, "gradients": WEIGHTS, "optimizer": OPTIMIZER, "activations": ACTIVATIONS}
 KINDS = {1: "int8", 2: "float16", 4: "float32", 8: "int64"}
 FLOAT32, ADAM, MIXED, MIXED_ADAM = 4, 8, 2, 12
@@ -31,15 +31,12 @@ Shapes = list[tuple[int, ...]]
 Saved = list[tuple[tuple[int, ...], int]]
 
 
-def training_bytes(arena: Arena, fn: Callable) -> Verdict:
+@exercise({WEIGHTS: 0.25, OPTIMIZER: 0.25, ACTIVATIONS: 0.5})
+def training_bytes(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check an estimate of the memory that training takes.
 
     `training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)` returns bytes by part, as a dict.
     """
-    return judge("training_bytes", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     a, b, c = (arena.draws.randint(11, 99) for _ in range(3))
     layer: Shapes = [(a, b), (a,)]
 
@@ -85,9 +82,9 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
         if not isinstance(came, str):
             came = f"got the number {came:g}"
         names = ", ".join(f'"{part}"' for part in PARTS)
-        return {**dict.fromkeys(POINTS, UNEXAMINED), WEIGHTS: f"expected a dict with {names}, {came}"}
+        return {**dict.fromkeys(training_bytes.points, UNEXAMINED), WEIGHTS: f"expected a dict with {names}, {came}"}
 
-    found: dict[str, Complaint] = dict.fromkeys(POINTS)
+    found: dict[str, Complaint] = dict.fromkeys(training_bytes.points)
     for part, expected in measured.items():
         if not found[PARTS[part]]:
             found[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])

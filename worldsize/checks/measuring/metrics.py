@@ -19,15 +19,15 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 COUNTED = "recall and precision are of all ranks' examples"
 RANKED = "so is average precision"
 EDGES = "also with equal scores, ranks without a positive or an example, and 0/0"
-POINTS = {COUNTED: 0.25, RANKED: 0.5, EDGES: 0.25}
 NAMES = ("recall", "precision", "average precision")
 NEAR = 2e-5  # an answer may compute in float32
 TELLS = 2e-3  # metrics that differ by more are told apart
@@ -74,16 +74,13 @@ class Spread:
     def right(self) -> tuple[float, float, float]:
         return metrics(*self.together(), self.threshold)
 
-def metrics_of_all(arena: Arena, fn: Callable) -> Verdict:
+@exercise({COUNTED: 0.25, RANKED: 0.5, EDGES: 0.25})
+def metrics_of_all(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check metrics over ranks.
 
     `metrics_of_all(fabric, scores, labels, threshold)` returns (recall, precision, average precision) of all ranks'
     examples.
     """
-    return judge("metrics_of_all", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for case in CASES:
         spread = _telling(case, np.random.default_rng(arena.draws.getrandbits(32)))
         name = f"{ranks_in_words(len(case.counts))}, {', '.join(map(str, case.counts))} examples"

@@ -18,15 +18,15 @@ from statistics import fmean, median
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, lone_number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 STAYS = "a job that stays the same"
 GROWS = "a job that grows"
 SAY = "every measurement has its say"
 BOUNDS = "from 0 to the shortest job, whatever was measured"
-POINTS = {STAYS: 0.25, GROWS: 0.25, SAY: 0.75, BOUNDS: 0.25}
 EXACT = 1e-3  # of the shortest job: near enough for a search in a thousand steps
 MOVES = 1e-5  # of the shortest job: an answer that moves by less ignores the change
 ROUNDING = 1e-6
@@ -78,18 +78,12 @@ class MeasuredJobs:
         return f"workers {list(self.workers)}, one_s {_said(self.one_s)}, many_s {_said(self.many_s)}"
 
 
-def serial_seconds(arena: Arena, fn: Callable) -> Verdict:
+@exercise({STAYS: 0.25, GROWS: 0.25, SAY: 0.75, BOUNDS: 0.25})
+def serial_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a fit to measured times: the seconds that no worker shares.
 
     `serial_seconds(workers, one_s, many_s)` returns s of many = s + (one − s)/n.
     """
-    return judge("serial_seconds", POINTS, _cases(arena, fn))
-
-
-# ---- cases -----------------------------------------------------------------------------------
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draw = arena.draws.uniform
     for workers in ((1, 2, 4, 8), (6, 2, 3), (16, 1, 4, 2)):
         job_s = draw(1.5, 3.0)
@@ -114,6 +108,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _bound(arena, fn, slower, one_s[shortest], "slower than one worker")
 
     yield from _every_say(arena, fn, BEYOND)
+
+
+# ---- cases -----------------------------------------------------------------------------------
 
 
 def _following(workers: Sequence[int], one_s: Sequence[float], serial_s: Sequence[float]) -> MeasuredJobs:

@@ -16,9 +16,11 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, is_whole, number, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import cost
 from worldsize.links import Link
 from worldsize.units import count as counted
@@ -27,7 +29,6 @@ RING = "the seconds of a ring all-reduce"
 SMALLEST = "the smallest batch, also where compute grows in stairs"
 EDGES = "one rank alone; one example is enough; no batch is"
 FEW = "at most 30 measurements"
-POINTS = {RING: 0.5, SMALLEST: 0.5, EDGES: 0.25, FEW: 0.25}
 MOST_ASKED = 30
 MOST = 4096
 TRIES = 100
@@ -101,15 +102,12 @@ class ScriptedMeasurement:
         return self.compute.seconds(int(batch))
 
 
-def smallest_batch(arena: Arena, fn: Callable) -> Verdict:
+@exercise({RING: 0.5, SMALLEST: 0.5, EDGES: 0.25, FEW: 0.25}, seen={FEW: evidence.CALLS})
+def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a decision on measured numbers: from which batch on an all-reduce is a small part of the step.
 
     `smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share)` returns a whole number or None.
     """
-    return judge("smallest_batch", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     ring = _telling(arena)
     yield _case(arena, fn, ring, RING, "")
 

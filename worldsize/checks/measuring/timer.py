@@ -15,14 +15,15 @@ from functools import partial
 from itertools import accumulate
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, lone_number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 MEDIAN = "the median, which one slow step does not move"
 WARM = "the warm-up is called and does not count"
 FINISHED = "the seconds of finished work, where step() comes back before"
-POINTS = {MEDIAN: 0.25, WARM: 0.25, FINISHED: 0.5}
 UNSCRIPTED_S = 0.125  # of a call after the script's end
 ROUNDING_S = 1e-6  # float rounding, where the clock shows thousands of seconds
 
@@ -54,16 +55,13 @@ class TimerScript:
         return self._now_s
 
 
-def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
+@exercise({MEDIAN: 0.25, WARM: 0.25, FINISHED: 0.5}, seen=dict.fromkeys((MEDIAN, WARM, FINISHED), evidence.CALLS))
+def seconds_per_step(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a timer for training steps.
 
     `seconds_per_step(step, clock, synchronize, warm_up, steps)` returns the median seconds of the calls after the warm-up,
     each with its work finished.
     """
-    return judge("seconds_per_step", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     a, b, c, d = _rising(arena)
     yield _case(arena, fn, [], [a, 6.0, d, c, b], MEDIAN, "a CPU; one of 5 steps takes 6 s")
 

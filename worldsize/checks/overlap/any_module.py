@@ -15,15 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_module
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.overlap import gradient_averaging, wrong_weights
 from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, SIZES, STEADY, TrainingKind, hinted
 from worldsize.checks.overlap.wrong_weights import OverlapTraining
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.pytorch import torch_modules
 from worldsize.pytorch.timed_network import task as timed_task
 from worldsize.pytorch.torch_modules import MODULES, ModuleTask, module_task
@@ -32,7 +35,6 @@ from worldsize.units import count, number
 
 VALUES = "ten steps give every module the weights of one process"
 ONCE = "each gradient travels once a step, in buckets of the cap"
-POINTS = {VALUES: 0.0, ONCE: 0.0, INSIDE: 0.0}
 
 NEAR = {"float64": 1e-10, "float32": 1e-5}  # after ten steps; one float32 weight makes a whole module float32
 RANKS = dict(zip(MODULES, (2, 3, 4, 3, 2, 3, 2), strict=True))
@@ -119,16 +121,13 @@ def _arrays(state: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: x.numpy().copy() for name, x in state.items()}
 
 
-def wrap_module(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.0, ONCE: 0.0, INSIDE: 0.0}, seen={ONCE: evidence.MESSAGES, INSIDE: evidence.WORK}, needs=needs.THREAD)
+def wrap_module(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a wrapper that makes any module a replica.
 
     `wrap_module(fabric, module, cap_bytes)` gives the module rank 0's parameters and buffers, and hooks that begin the sums of
     buckets inside backward. It returns finish(), which leaves the means in p.grad. For the role of chance, see `overlapped`.
     """
-    return judge("wrap_module", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for name, n in RANKS.items():
         training = _drawn(arena, name, n)
         yield _modules(arena, fn, f"{ranks_in_words(n)}, {name}", [training])

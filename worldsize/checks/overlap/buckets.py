@@ -13,24 +13,21 @@ from itertools import chain
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 ORDER = "every tensor once, the last one first"
 CLOSING = "a bucket closes as soon as it holds the cap"
-POINTS = {ORDER: 0.25, CLOSING: 0.25}
 
 
-def fill_buckets(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ORDER: 0.25, CLOSING: 0.25})
+def fill_buckets(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check filling buckets with gradients in the order in which backward makes them.
 
     `fill_buckets(sizes, cap)` returns lists of numbers of tensors.
     """
-    return judge("fill_buckets", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     tasks = [([10, 10, 10, 10], 20), ([4, 8, 1, 30, 2], 10), ([5, 5, 5], 100), ([7, 7, 7], 1), ([9], 9), ([3, 9, 9], 10)]
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     for length in generator.integers((5, 9, 12), (13, 17, 20)):

@@ -8,20 +8,23 @@ Left out: speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from typing import Any
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.overlap import wrong_weights
 from worldsize.checks.overlap.inside_backward import TRIES, held_up, late
 from worldsize.checks.overlap.live_graphs import kept, too_many
 from worldsize.checks.overlap.wrong_weights import OverlapTraining
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.links import Link
 from worldsize.pytorch.timed_network import task
 from worldsize.trace import Trace
@@ -34,10 +37,6 @@ BUCKETS = "one all-reduce a bucket"
 SPARE = "micro-batches cost no messages"
 GRAPHS = "one micro-batch in memory at a time"
 
-FLATTENED = {VALUES: 0.25, ONCE: 0.75}
-OVERLAPPED = {VALUES: 0.5, INSIDE: 1.0}
-BUCKETED = {VALUES: 0.5, BUCKETS: 0.5, INSIDE: 1.0}
-ACCUMULATE = {VALUES: 0.25, SPARE: 0.25, GRAPHS: 0.5}
 
 SIZES = [3, 5, 5, 5, 4]
 SLOW = Link("100 MB/s", "3 ms")  # so slow that a sum cannot have arrived as soon as it begins
@@ -102,21 +101,24 @@ ON_ITS_WAY = (
 )
 
 
-def flattened(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.25, ONCE: 0.75}, seen={ONCE: evidence.MESSAGES})
+def flattened(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _wrong_sums}))
+    return _cases(arena, fn, EVERY, {ONCE: _wrong_sums})
 
 
-def overlapped(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.5, INSIDE: 1.0}, seen={INSIDE: evidence.WORK}, needs=needs.THREAD)
+def overlapped(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check gradient averaging inside backward: `overlapped(fabric, task)` trains with an all-reduce per tensor, from its hook.
 
     All ranks use the same layers. A right answer fails only if, in each of four runs, its helper thread gets no turn for 50 ms,
     or backward none for 85 ms: a chance under 1e-6 if one run in forty has that.
     """
-    return judge("overlapped", OVERLAPPED, _cases(arena, fn, (PLAIN, TIED, FROZEN, NEVER, LONGER, EARLY, STEADY, ALONE)))
+    return _cases(arena, fn, (PLAIN, TIED, FROZEN, NEVER, LONGER, EARLY, STEADY, ALONE))
 
 
-def bucketed(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.5, BUCKETS: 0.5, INSIDE: 1.0}, seen={BUCKETS: evidence.MESSAGES, INSIDE: evidence.WORK}, needs=needs.THREAD)
+def bucketed(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check gradient averaging inside backward, where hooks begin an all-reduce for several gradients together.
 
     `bucketed(fabric, task)` trains. task["buckets"] are lists of numbers of learning tensors, in their order; each list is one
@@ -134,10 +136,11 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
         STEADY.also(buckets=[[3], [2, 1], [0]]),
         ALONE.also(buckets=whole),
     )
-    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: _wrong_sums}))
+    return _cases(arena, fn, trainings, {BUCKETS: _wrong_sums})
 
 
-def accumulate(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.25, SPARE: 0.25, GRAPHS: 0.5}, seen={SPARE: evidence.MESSAGES, GRAPHS: evidence.WORK_AND_TENSORS})
+def accumulate(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
 
     It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
@@ -148,7 +151,7 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
     def wrong_messages(trace: Trace, training: OverlapTraining) -> Complaint:
         return _wrong_bytes(trace, training) or _wrong_sums(trace, training)
 
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: wrong_messages}))
+    return _cases(arena, fn, trainings, {SPARE: wrong_messages})
 
 
 # ---- cases -----------------------------------------------------------------------------------

@@ -18,11 +18,13 @@ from torch.nn import functional
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.pipeline.drawn_orders import EAGER, FILLED, REVERSED, SHUFFLED, Schedules, drawn_orders
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas.pipeline import BACKWARD, FORWARD
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
@@ -31,7 +33,6 @@ from worldsize.units import count
 GRADIENTS = "every stage returns the gradients of the unsplit model"
 MESSAGES = "one activation and one gradient for each micro-batch and neighbour"
 ORDER = "so it does in the order of its schedule"
-POINTS = {GRADIENTS: 1.5, MESSAGES: 0.3, ORDER: 0.7}
 # (ranks, micro-batches, way, dtype). A `send` that blocks passes in one direction alone: EAGER with four micro-batches goes
 # forward four times before a backward, so `send` in both directions deadlocks in any draw. SHUFFLED has a backward that takes
 # neither the oldest nor the newest micro-batch in flight.
@@ -60,17 +61,14 @@ _ADVICE = {
 }
 
 
-def run_stage(arena: Arena, fn: Callable) -> Verdict:
+@exercise({GRADIENTS: 1.5, MESSAGES: 0.3, ORDER: 0.7}, seen={MESSAGES: evidence.MESSAGES, ORDER: evidence.MESSAGES})
+def run_stage(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check that one stage of a pipeline runs its micro-batches as the schedules say.
 
     `run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order. Sends
     must stay unchanged until their wait, and every handle must be waited for. Two micro-batches that all stages
     exchange change no sum, and pass.
     """
-    return judge("run_stage", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for size in (*SIZES, TIMED):
         ranks, micro_batches, way, dtype = size
         generator = np.random.default_rng(arena.draws.getrandbits(32))

@@ -9,7 +9,7 @@ training", ICML 2021, and Megatron-LM, SC 2021).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate, combinations, pairwise, product
@@ -19,10 +19,11 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.on_ranks import answers
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import LAZY, are_whole, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
 from worldsize.units import count
@@ -42,9 +43,6 @@ FEW_HELD = "nor does it for holding at most p − s micro-batches on stage s"
 IN_ORDER = "every layer is in one stage, in order"
 BALANCED = "no other cuts have a faster slowest stage"
 # The property that defines a schedule carries most points: GPipe's order is not 1F1B's, nor an even cut a balanced one.
-GPIPE = {COMPLETE: 0.25, FORWARDS_FIRST: 0.75}
-ONE_F_ONE_B = {COMPLETE: 0.2, NO_NEEDLESS_WAIT: 0.3, FEW_HELD: 1.0}
-CUTS = {IN_ORDER: 0.25, BALANCED: 0.75}
 
 ROUNDING = 1e-9  # relative, for sums in another order
 CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
@@ -58,7 +56,8 @@ CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
 )
 
 
-def gpipe(arena: Arena, fn: Callable) -> Verdict:
+@exercise({COMPLETE: 0.25, FORWARDS_FIRST: 0.75})
+def gpipe(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the schedule of a pipeline in GPipe's order.
 
     `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
@@ -69,10 +68,11 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
             return {COMPLETE: wrong, FORWARDS_FIRST: UNEXAMINED}
         return {COMPLETE: None, FORWARDS_FIRST: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
-    return judge("gpipe", GPIPE, _cases(arena, fn, examine))
+    return _cases(arena, fn, examine)
 
 
-def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
+@exercise({COMPLETE: 0.2, NO_NEEDLESS_WAIT: 0.3, FEW_HELD: 1.0})
+def one_forward_one_backward(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the schedule of a pipeline in the order of PipeDream, 1F1B.
 
     `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
@@ -86,7 +86,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
         held = UNEXAMINED if slow else _holds_too_many(ended.returned, micro_batches)  # holding few is easy for a slow schedule
         return {COMPLETE: None, NO_NEEDLESS_WAIT: slow, FEW_HELD: held}
 
-    return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, examine))
+    return _cases(arena, fn, examine)
 
 
 def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
@@ -247,15 +247,12 @@ def _short(actions: Sequence[Action]) -> str:
 # ---- cuts ------------------------------------------------------------------------------------
 
 
-def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
+@exercise({IN_ORDER: 0.25, BALANCED: 0.75})
+def balanced_cuts(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the cuts of a pipeline's layers into stages.
 
     `balanced_cuts(seconds, stages)` returns edges: stage s has layers edges[s] to edges[s + 1] − 1.
     """
-    return judge("balanced_cuts", CUTS, _cut_cases(arena, fn))
-
-
-def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     cases = list(CUT_CASES)
     for fewest, stages in ((6, 3), (8, 4), (9, 1)):

@@ -6,7 +6,7 @@ any route, but no more bytes than one all-reduce. Averaging and its pitfalls: P.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,18 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import number, times
 
 MEAN = "the mean over all examples, on every rank, in place"
 UNEVEN = "also where the ranks have unequal counts, or none"
 BYTES = "the bytes of one all-reduce"
-POINTS = {MEAN: 0.25, UNEVEN: 1.0, BYTES: 0.25}
 
 COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (0, 3), (7,))  # examples by rank
 FAULTY = (3, 0, 2)  # examples by rank; the last rank has examples, but a NaN gradient
@@ -33,7 +34,8 @@ SHAPES = ((3, 2), (5,))
 COUNT_BYTES = 8  # allowance for a number sent along with each tensor
 
 
-def average_gradients(arena: Arena, fn: Callable) -> Verdict:
+@exercise({MEAN: 0.25, UNEVEN: 1.0, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES})
+def average_gradients(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check that every rank ends with the mean gradient over all ranks' examples.
 
     `average_gradients(fabric, gradients, counts)` works in place. `gradients` are the means over the rank's own
@@ -50,7 +52,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 
         run = partial(arena.ranks, fn, inputs, list(counts), driver=on_ranks.in_memory)
         cases.append(Case(name, run, partial(_examine, inputs=inputs, counts=counts)))
-    return judge("average_gradients", POINTS, cases)
+    return cases
 
 
 def _drawn_counts(arena: Arena) -> list[int]:

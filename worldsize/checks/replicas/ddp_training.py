@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import ddp_parts
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.sampler import library
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 ALIKE = "all ranks hold the same weights"
 TOGETHER = "one step is that of all ranks' examples together"
 ORDERS = "every epoch has an order of its own"
 PARTS = "build makes the model, loss judges it"
 MOVED = "model and examples are moved to the device"
-POINTS = {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0}
 SHIFT, SCALE = 0.37, 1.7  # the check's own build adds SHIFT to the weights; its loss is SCALE x the mean squared error
 PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's batch size); two ranks, because DDP starts slowly
 EPOCHS, INPUTS = 3, 2
@@ -63,7 +65,12 @@ class DdpTrainingRun:
         return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"
 
 
-def train_ddp(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0},
+    seen={MOVED: evidence.OWN_PROCESS},
+    needs=needs.GROUP,
+)
+def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a training with DDP.
 
     `train_ddp(data, epochs, batch_size, rate, build, loss)` returns the weights after each epoch, [weight…, bias] each.
@@ -86,7 +93,7 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
         ),
         lambda ended: _examine_parts(ended.returned, with_parts),
     )
-    return judge("train_ddp", POINTS, [own_parts, checks_parts])
+    return [own_parts, checks_parts]
 
 
 def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:

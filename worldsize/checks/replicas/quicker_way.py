@@ -18,16 +18,16 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import shown
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.formulas import parallelism
 from worldsize.links import Link
 from worldsize.units import number, size
 
 SOONER = "the way whose step is sooner over"
 FITS = "a way that does not fit is not chosen; None where neither fits"
-POINTS = {SOONER: 0.5, FITS: 0.5}
 REPLICAS, STAGES = "replicas", "stages"
 CLEAR = 0.03  # of the longer step: the least gap between the two ways, by the right rule and by the slip's
 TIMES = 2  # questions for each slip
@@ -196,16 +196,13 @@ def by_slip(q: SpreadSetting, words: str) -> str | None:
 # ---- questions -------------------------------------------------------------------------------
 
 
-def quicker_way(arena: Arena, fn: Callable) -> Verdict:
+@exercise({SOONER: 0.5, FITS: 0.5})
+def quicker_way(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a decision between replicas and stages.
 
     `quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes)` returns "replicas",
     "stages" or None.
     """
-    return judge("quicker_way", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for held, slips, limited in ((SOONER, SLIPS, False), (FITS, UNFIT, True)):
         asked = _telling(slips, limited, arena.draws)
         given = []

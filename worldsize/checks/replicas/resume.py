@@ -8,7 +8,7 @@ find. Saving on one process and loading on all is from the tutorial of PyTorch's
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -17,15 +17,16 @@ from typing import Any, Literal
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import differing, kind_in_words
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count as counted
 
 SAVES = "rank 0 alone saves, a whole checkpoint after every epoch"
 WAITS = "every rank waits until the file is there"
 RESUMES = "a new start goes on where the last one ended"
-POINTS = {SAVES: 0.5, WAITS: 0.5, RESUMES: 0.5}
 KEYS = ("epoch", "model", "optimizer")
 PLANS = ((0, 3), (2, 5), (3, 4), (4, 4), (5, 3))  # (epochs in the file, epochs asked for)
 # float64 lists travel unchanged; the states of another training differ by far more
@@ -100,7 +101,8 @@ def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[f
     return [w - 0.1 * m for w, m in zip(model, momentum, strict=True)], momentum
 
 
-def train_resumable(arena: Arena, fn: Callable) -> Verdict:
+@exercise({SAVES: 0.5, WAITS: 0.5, RESUMES: 0.5}, seen=dict.fromkeys((SAVES, WAITS, RESUMES), evidence.CALLS))
+def train_resumable(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a training that can resume from a checkpoint.
 
     `train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier)` returns the last checkpoint.
@@ -125,7 +127,7 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
             name = f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}"
             run = partial(arena.call, fn, script.rank, epochs, *given)
             cases.append(Case(name, run, partial(_examine, script=script, epochs=epochs, start=start)))
-    return judge("train_resumable", POINTS, cases)
+    return cases
 
 
 def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:

@@ -6,7 +6,7 @@ et al., "PyTorch Distributed", VLDB 2020.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,16 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import times
 
 ONCE = "rank 0's weights travel once to every other rank, into its own tensors"
 ALIKE = "every rank holds rank 0's weights"
-POINTS = {ONCE: 0.75, ALIKE: 0.25}
 
 SIZES = (3, 4, 2, 1)
 MORE_RANKS = (5, 8)  # range of the drawn world size
@@ -32,7 +33,8 @@ LARGE = 2**25  # float32 has no odd numbers beyond 2**24
 CUT = 1.0  # a mean written into an integer tensor loses its fraction
 
 
-def same_start(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ONCE: 0.75, ALIKE: 0.25}, seen={ONCE: evidence.RETURNED_AND_MESSAGES})
+def same_start(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check that replicas start alike: `same_start(fabric, weights)` copies rank 0's weights to all ranks, in place.
 
     `weights` is a list of tensors, of any shapes and dtypes.
@@ -42,7 +44,7 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
         inputs = _weights(n, arena.draws.getrandbits(32))
         run = partial(arena.ranks, fn, inputs, driver=on_ranks.in_memory)
         cases.append(Case(ranks_in_words(n), run, partial(_examine, inputs=inputs)))
-    return judge("same_start", POINTS, cases)
+    return cases
 
 
 def _weights(n: int, seed: int) -> list[Arrays]:

@@ -7,19 +7,21 @@ predictions over examples. Padding gives all ranks equally many steps: S. Li et 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count as counted
 
 EQUAL_SHARES = "equal shares, and no example left out"
@@ -28,8 +30,6 @@ LIBRARYS = "the indices of the library's sampler"
 EVEN = "exact where the examples divide evenly"
 PADDED = "exact in spite of padding"
 ALL_PADDING = "also where a rank has padding alone"
-SHARE = {EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5}
-EXACT = {EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}
 PLANS = ((3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
 DRAWN = (4, range(14, 120, 4))  # comes first; the drawn number of examples is always two too few to share out evenly
 COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, property)
@@ -45,7 +45,8 @@ Epoch = list[list[int]]  # [rank] -> its indices
 # ---- the sampler -----------------------------------------------------------------------------
 
 
-def my_share(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5})
+def my_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a sampler against torch's DistributedSampler.
 
     `my_share(count, rank, world_size, seed, epoch)` returns the rank's indices in that epoch.
@@ -59,7 +60,7 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
         run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
         examine = partial(_examine, count=count, n=n, seed=seed, epoch=epoch)
         cases.append(Case(f"{ranks_in_words(n)}, {counted(count, 'example')}", run, examine))
-    return judge("my_share", SHARE, cases)
+    return cases
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
@@ -198,7 +199,8 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
 # ---- the evaluation --------------------------------------------------------------------------
 
 
-def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}, needs=needs.GROUP)
+def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check an evaluation over padded shares: the accuracy must be exact on every rank.
 
     `exact_accuracy(share, count)` returns the accuracy over `count` examples, in a process group. `share` is
@@ -208,10 +210,6 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     mistake gives a wrong accuracy, as 162 of 512 and 32 of 128 outcomes do. An unnamed mistake, which counts one
     example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
-    return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
-
-
-def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, count, held in COUNTS:  # drawn as they are asked for: an answer that fails needs no more outcomes
         told = [_outcomes(n, count, arena.draws)]
         for _ in range(MORE):

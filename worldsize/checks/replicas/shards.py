@@ -6,7 +6,7 @@ from any generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, combinations, islice
 from typing import Any
@@ -15,15 +15,15 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count as counted
 
 ONCE = "every example is taken exactly once in an epoch"
 SAME = "a step's batch is the same on any number of ranks, and the seed alone shuffles"
 EVEN = "every rank takes an equal share of it, within one"
-POINTS = {ONCE: 0.25, SAME: 0.5, EVEN: 0.25}
 PLANS = ((4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
 DRAWN = (3, range(20, 340, 8), 8)  # comes first; the number of examples is drawn
 # ranges of (world size, examples, batch size), asked in one process: many ranks, batches smaller than the world or larger
@@ -47,7 +47,8 @@ MANY, OF_MANY, SEEDS = 128, 16, 12
 Epoch = list[list[list[int]]]  # [rank][step] -> the rank's indices
 
 
-def shards(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ONCE: 0.25, SAME: 0.5, EVEN: 0.25})
+def shards(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a rank's shards of the data: its indices for every step of an epoch, no example twice and none left out.
 
     `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
@@ -75,7 +76,7 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
     run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
     name = f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds"
     cases.append(Case(name, run, lambda ended: _examine_shuffles(ended.returned[0]["returned"])))
-    return judge("shards", POINTS, cases)
+    return cases
 
 
 def _asked(world_size: int, count: int, batch_size: int, seed: int) -> list[tuple[int, ...]]:
@@ -117,7 +118,7 @@ def _examine_all(answered: dict[str, Any], plans: Sequence[Sequence[int]]) -> di
     """
     rest = iter(answered["returned"])
     complaints: dict[str, Complaint] = {}
-    others: dict[str, Complaint] = dict.fromkeys(POINTS, UNEXAMINED)
+    others: dict[str, Complaint] = dict.fromkeys(shards.points, UNEXAMINED)
     for plan in plans:
         returned = list(islice(rest, 2 * plan[0] + 1))
         for held, complaint in _examine({**answered, "returned": returned}, *plan).items():

@@ -7,7 +7,7 @@ replicas with different starts, for example, stay equally far apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,20 +17,21 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, differing, same
 from worldsize.checks.replicas.in_place import EXACT, NEAR_ZERO, first_wrong, not_in_place
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.replicas.shares_taken import SharesTaken, no_history
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import number, times
 
 DESCENT = "one rank: gradient descent on all examples, in place"
 TOGETHER = "more ranks: each takes its share, and the weights are those of one rank, after every step"
 PARTS = "begin once, average at every step, and nothing else travels"
 ORDERS = "every epoch has an order of its own"
-POINTS = {DESCENT: 0.25, TOGETHER: 0.75, PARTS: 0.25, ORDERS: 0.25}
 
 MORE_RANKS = (5, 8)  # range of the drawn world size
 LINE = "slope {:.6g} and intercept {:.6g}"
@@ -97,7 +98,8 @@ class TrainingRun:
         return f"{ranks_in_words(self.world_size)}, {self.count} examples in {batches}"
 
 
-def train_replicas(arena: Arena, fn: Callable) -> Verdict:
+@exercise({DESCENT: 0.25, TOGETHER: 0.75, PARTS: 0.25, ORDERS: 0.25}, seen={PARTS: evidence.MESSAGES})
+def train_replicas(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check that replicas train as one process does.
 
     `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)` returns the weights after
@@ -125,7 +127,7 @@ def train_replicas(arena: Arena, fn: Callable) -> Verdict:
     count, batch_size = draws.randint(20, 30), draws.randint(3, 9)
     drawn = TrainingRun(seed, draws.randint(*MORE_RANKS), count, batch_size, epochs=3, learning_rate=draws.uniform(0.01, 0.1))
     cases.append(_beside_one_alone(arena, fn, drawn))
-    return judge("train_replicas", POINTS, cases)
+    return cases
 
 
 def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:

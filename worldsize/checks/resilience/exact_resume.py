@@ -8,7 +8,7 @@ PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, permutations
 from typing import Any
@@ -17,18 +17,17 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import resumed_training
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.resilience.resumed_lesson import INPUTS, PARTS, Lesson, ResumePlan, State, drawn_lesson
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "ended at any step and begun again, it comes to the same bits": 1.25,
-    "never ended, it takes every step once and returns the model's state": 0.25,
-    "rank 0 alone saves, after every few steps and after the last": 0.0,  # observable only in the function's own process
-}
-RESUMED, ALL_STEPS, SAVED = POINTS
+RESUMED = "ended at any step and begun again, it comes to the same bits"
+ALL_STEPS = "never ended, it takes every step once and returns the model's state"
+SAVED = "rank 0 alone saves, after every few steps and after the last"
 NEVER = -1
 # without a part of the state, three weights would have to agree to 9 digits in each of ten trainings: a chance below 1e-30
 CLOSE = {"tolerance": 1e-9, "near_zero": 1e-11}
@@ -42,13 +41,14 @@ PLANS = (
 )
 
 
-def train_to_the_end(arena: Arena, fn: Callable) -> Verdict:
+@exercise({RESUMED: 1.25, ALL_STEPS: 0.25, SAVED: 0.0}, seen={RESUMED: evidence.LIVES, SAVED: evidence.OWN_PROCESS})
+def train_to_the_end(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check `train_to_the_end(training, steps, every, load, save)`, a training that can be ended at any step.
 
     The function returns the model's state, {"weight": [inputs]}, on every rank.
     """
     wrong: list[str] = []
-    return judge("train_to_the_end", POINTS, chain.from_iterable(_lives(arena, fn, plan, wrong) for plan in PLANS))
+    return chain.from_iterable(_lives(arena, fn, plan, wrong) for plan in PLANS)
 
 
 def _lives(arena: Arena, fn: Callable, plan: ResumePlan, wrong: list[str]) -> Iterator[Case]:

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.formulas import goodput as formulas
 
-POINTS = {
-    "a failure in the work loses what is not saved, and costs a restart": 0.5,
-    "a failure in a restart begins it again": 0.5,
-    "a failure in a save loses what it was saving": 0.25,
-    "without failures: work, saves, and work again": 0.25,
-}
-AT_WORK, IN_RESTART, IN_SAVE, NONE = POINTS
+AT_WORK = "a failure in the work loses what is not saved, and costs a restart"
+IN_RESTART = "a failure in a restart begins it again"
+IN_SAVE = "a failure in a save loses what it was saving"
+NONE = "without failures: work, saves, and work again"
 EXACT, MARGIN = 1e-9, 1e-3  # MARGIN in seconds, from a drawn failure to the end of a save or restart: rounding never decides
 
 
@@ -159,7 +157,8 @@ FIXED = (
 )
 
 
-def goodput(arena: Arena, fn: Callable) -> Verdict:
+@exercise({AT_WORK: 0.5, IN_RESTART: 0.5, IN_SAVE: 0.25, NONE: 0.25}, goes_on=False)
+def goodput(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1.
 
     The rules build on one another, and a long day needs all of them, so the first wrong day is the last.
@@ -173,7 +172,7 @@ def goodput(arena: Arena, fn: Callable) -> Verdict:
 
     for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
         cases.append(_case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures"))
-    return judge("goodput", POINTS, cases, goes_on=False)
+    return cases
 
 
 def _telling(draws: random.Random, kind: str) -> Day:

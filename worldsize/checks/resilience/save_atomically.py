@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.judge import Case, first_complaint, judge
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "a kill at any moment leaves the old file or the new one, whole": 0.75,
-    "the data are on disk, beside the file, before they get its name": 0.5,
-    "ranks that save at once do not meet, and what is left of killed saves does not pile up": 0.25,
-}
-WHOLE, ON_DISK, APART = POINTS
+WHOLE = "a kill at any moment leaves the old file or the new one, whole"
+ON_DISK = "the data are on disk, beside the file, before they get its name"
+APART = "ranks that save at once do not meet, and what is left of killed saves does not pile up"
 NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
 CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stand still at; killed saves before the last
@@ -33,12 +33,13 @@ CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stan
 Row = dict[str, Any]
 
 
-def save_atomically(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {WHOLE: 0.75, ON_DISK: 0.5, APART: 0.25},
+    seen=dict.fromkeys((WHOLE, ON_DISK, APART), evidence.FOLDER),
+    needs=needs.KILLED,
+)
+def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check `save_atomically(path, data)`, which puts `data`, bytes, into the file `path` at once."""
-    return judge("save_atomically", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = np.random.default_rng(arena.draws.getrandbits(32))
 
     def drawn(size: int) -> np.ndarray:

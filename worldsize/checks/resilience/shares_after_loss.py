@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -21,19 +21,17 @@ import numpy as np
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "every sample that is left is in one share, once": 0.25,
-    "whenever all ranks have taken k more, those are the next ones of the order": 0.75,
-    "the shares differ by one sample at most": 0.25,
-    "the rate goes with the global batch": 0.25,
-}
-ONCE, NEXT, EVEN, RATE = POINTS
+ONCE = "every sample that is left is in one share, once"
+NEXT = "whenever all ranks have taken k more, those are the next ones of the order"
+EVEN = "the shares differ by one sample at most"
+RATE = "the rate goes with the global batch"
 CLOSE = 1e-6
 
 
@@ -72,7 +70,8 @@ LOSSES = (
 MOST_RANKS = (9, 33)  # of the two drawn losses
 
 
-def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ONCE: 0.25, NEXT: 0.75, EVEN: 0.25, RATE: 0.25})
+def shares_after_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check `shares_after_loss(order, done, world_size, alive, rate)`, which returns ({rank: samples}, rate).
 
     order is a list of whole numbers, alive a list of ranks.
@@ -87,7 +86,7 @@ def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
         rate = round(arena.draws.uniform(0.05, 0.5), 3)
         run = partial(arena.call, fn, order, loss.done, loss.world_size, list(loss.alive), rate)
         cases.append(Case(str(loss), run, partial(_examine, loss=loss, order=order, rate=rate)))
-    return judge("shares_after_loss", POINTS, cases)
+    return cases
 
 
 def _drawn(draws: random.Random, most_ranks: int) -> Loss:
@@ -103,7 +102,7 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
     got = ended.returned[0]
     complaint = _no_answer(got, loss)
     if complaint:
-        return dict.fromkeys(POINTS, UNEXAMINED) | {ONCE: complaint}
+        return dict.fromkeys(shares_after_loss.points, UNEXAMINED) | {ONCE: complaint}
 
     shares = {rank: list(map(int, got[0][rank])) for rank in loss.alive}
     wrong_rate = _wrong_rate(got[1], loss, rate)

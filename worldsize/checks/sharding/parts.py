@@ -1,4 +1,4 @@
-"""Parts of tensors that are sharded over the ranks: the expected values, and the slips (known mistakes) that give other values.
+"""Parts of tensors that are sharded over the ranks.
 
 A rank is handed only its own part, or NaN elsewhere, so an answer that computes with other ranks' parts gets NaN, whatever
 messages it sends.
@@ -6,29 +6,14 @@ messages it sends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import first_difference, first_slip, same, type_in_words
-from worldsize.checks.verdict import Complaint
+from worldsize.checks.kit.expected import ByRank, Expected, Mistakes, went_through_float32
+from worldsize.checks.kit.values import type_in_words
 
-NEAR, NEAR_ZERO = 1e-9, 1e-11  # relative to the value, and to the largest: float64 sums in another order
-SINGLE = 1e-5  # relative error after some steps in float32
-SINGLE_WORDS = "Numbers that went through float32 are off by this much: compute and send in float64 here."
-
-ByRank = Sequence[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A tensor's name in messages, the part each rank should hold, and {words for a slip: its result by rank}."""
-
-    name: str
-    expected: ByRank
-    slips: dict[str, ByRank] = field(default_factory=dict)
+NEAR = 1e-11  # of the largest value: float64 sums in another order
 
 
 def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
@@ -45,37 +30,19 @@ def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
     return given
 
 
-def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Complaint:
-    """Return a complaint about the first rank whose held[rank] is not its part, naming the slip; None if all are right.
-
-    `blanked`: the ranks were given NaN outside their own parts.
-    """
-    for rank, got in enumerate(held):
-        expected = part.expected[rank]
-        largest = float(np.abs(expected).max(initial=0.0))
-        complaint = first_difference(got, expected, rank, part.name, NEAR, NEAR_ZERO * largest)
-        if complaint:
-            slip = first_slip(lambda given, got=got, rank=rank: _same_but_for_nan(got, given[rank]), part.slips)
-            if blanked and not slip and isinstance(got, np.ndarray) and np.isnan(got).any():
-                slip = (
-                    f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN "
-                    f"times 0 is NaN), and let the ranks add up or gather their results."
-                )
-            if not slip and same(got, expected, SINGLE, SINGLE * largest):
-                slip = SINGLE_WORDS
-            return f"{complaint}. {slip}".rstrip()
-
-    return None
+def part(name: str, by_rank: ByRank, mistakes: Mistakes, blanked: bool = False) -> Expected:
+    """Return the part that each rank should hold. `blanked`: the ranks were given NaN outside their own parts."""
+    otherwise = _on_blanked if blanked else went_through_float32
+    return Expected(name, by_rank, mistakes, rounding=NEAR, but_for_nan=True, otherwise=otherwise)
 
 
-def _same_but_for_nan(got: Any, given: np.ndarray) -> bool:
-    """Return whether a slip gives `got`, ignoring NaN in `got`: the slip may need numbers that the rank was not given."""
-    if not isinstance(got, np.ndarray) or got.shape != given.shape:
-        return False
-
-    unknown = np.isnan(got)
-    near_zero = NEAR_ZERO * float(np.abs(given).max(initial=0.0))
-    return not unknown.all() and same(np.where(unknown, given, got), given, NEAR, near_zero)
+def _on_blanked(rank: int, got: Any, right: np.ndarray) -> str:
+    if isinstance(got, np.ndarray) and np.isnan(got).any():
+        return (
+            f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN "
+            f"times 0 is NaN), and let the ranks add up or gather their results."
+        )
+    return went_through_float32(rank, got, right)
 
 
 def what_came(got: Any) -> str:

@@ -6,7 +6,7 @@ S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,18 +16,17 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words
 from worldsize.checks.kit.values import has_keys
-from worldsize.checks.sharding.parts import Part, cut, own_alone, what_came, wrong_part
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.sharding.parts import cut, own_alone, part, what_came
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count, times
 
-POINTS = {
-    "the weights of Adam on one rank, on every rank, in place": 0.25,
-    "each rank keeps the state of its own part alone": 0.25,
-    "a reduce-scatter and an all-gather a step, nothing else": 0.5,
-}
-WEIGHTS, STATE, MESSAGES = POINTS
+WEIGHTS = "the weights of Adam on one rank, on every rank, in place"
+STATE = "each rank keeps the state of its own part alone"
+MESSAGES = "a reduce-scatter and an all-gather a step, nothing else"
 # ranks, weights, steps. At least two steps: Adam's first depends only on the gradient's sign. In the last, two ranks have no part
 SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2), (5, 3, 2))
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -35,7 +34,8 @@ NAMES = ("mean", "square")
 SUMMED = "It was made from the sum of the gradients: divide by the number of ranks."
 
 
-def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
+@exercise({WEIGHTS: 0.25, STATE: 0.25, MESSAGES: 0.5}, seen={STATE: evidence.RETURNED_AND_TENSORS, MESSAGES: evidence.MESSAGES})
+def sharded_adam(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check Adam whose state is sharded over the ranks.
 
     `sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
@@ -55,7 +55,7 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
         task = Replicas(weights, gradients, rate, pull)
         run = partial(arena.ranks, fn, task.inputs(), task.rate, driver=sharding.stepped)
         cases.append(Case(str(task), run, partial(_examine, task=task), _ADVICE))
-    return judge("sharded_adam", POINTS, cases)
+    return cases
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _wrong_weights(held: Sequence[Any], right: list[Trained], task: Replicas) ->
     for slip, words in _SLIPS.items():
         by_rank = [one.weights for one in trained(task, slip)]
         slips[words] = [np.where(np.isnan(w), task.weights, w) for w in by_rank]
-    return wrong_part(held, Part("the weights", [one.weights for one in right], slips), blanked=True)
+    return part("the weights", [one.weights for one in right], slips, blanked=True).wrong(held)
 
 
 _SLIPS = {
@@ -222,8 +222,8 @@ def _wrong_state(states: Sequence[Any], right: list[Trained], task: Replicas) ->
     for name in NAMES:
         expected = [getattr(one, name) for one in right]
         of_sums = [getattr(one, name) for one in summed]
-        part = Part(f'"{name}" of its own part', expected, {SUMMED: of_sums})
-        complaint = wrong_part([got[name] for got in states], part, blanked=True)
+        wanted = part(f'"{name}" of its own part', expected, {SUMMED: of_sums}, blanked=True)
+        complaint = wanted.wrong([got[name] for got in states])
         if complaint:
             return complaint
 

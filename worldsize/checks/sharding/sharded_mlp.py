@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from worldsize.checks.sharding.parts import ByRank, cut
+from worldsize.checks.kit.expected import ByRank
+from worldsize.checks.sharding.parts import cut
 
 EPSILON = 1e-5  # torch's default for a layer norm
 Batch = tuple[np.ndarray, np.ndarray]

@@ -18,18 +18,17 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_optimizer
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import SINGLE, SINGLE_WORDS
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
-from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import times
 
-POINTS = {
-    "its steps are those of one process with the whole optimizer": 0.0,
-    "a rank keeps its part of the state, and at most one parameter's more": 0.0,
-    "a step sends no more than an all-reduce of the gradients": 0.0,
-}
-WEIGHTS, STATE, MESSAGES = POINTS
+WEIGHTS = "its steps are those of one process with the whole optimizer"
+STATE = "a rank keeps its part of the state, and at most one parameter's more"
+MESSAGES = "a step sends no more than an all-reduce of the gradients"
 NEAR = 1e-10
 STEPS = 6
 MODELS = tuple(any_optimizer.MODELS)
@@ -65,16 +64,13 @@ class TrainedModel:
         return ", ".join([ranks_in_words(self.world_size), self.model, self.kind, *filter(None, extras)])
 
 
-def sharded_optimizer(arena: Arena, fn: Callable) -> Verdict:
+@exercise({WEIGHTS: 0.0, STATE: 0.0, MESSAGES: 0.0}, seen={STATE: evidence.OWN_PROCESS, MESSAGES: evidence.MESSAGES})
+def sharded_optimizer(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check an optimizer of any class that is sharded over the ranks.
 
     `sharded_optimizer(fabric, parameters, kind, **options)` returns a `torch.optim.Optimizer` that takes the steps of
     `kind(parameters, **options)` with the mean of the ranks' gradients; a parameter has a gradient on every rank or on none.
     """
-    return judge("sharded_optimizer", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for training in trainings(arena.draws.getrandbits(20), arena.draws.uniform(0.01, 0.03)):
         right = one_process(training)  # before the run: a process's first optimizer spends seconds on imports
         run = partial(arena.ranks, fn, [training.given()] * training.world_size, driver=any_optimizer.stepped)

@@ -7,7 +7,7 @@ al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,22 +16,21 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
+from worldsize.checks.kit import evidence
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.sharding.gathers import LayerGathers
-from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.sharding.parts import cut, part, what_came
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.links import Link
 from worldsize.units import times
 
-POINTS = {
-    "every rank ends with its parts of one device's weights": 0.25,
-    "each weight is gathered twice a step, each gradient reduce-scattered once": 0.25,
-    "no more than two layers are whole at once": 0.5,
-    "the next layer is on its way while this one works": 0.5,
-}
-VALUES, BYTES, TWO, PREFETCH = POINTS
+VALUES = "every rank ends with its parts of one device's weights"
+BYTES = "each weight is gathered twice a step, each gradient reduce-scattered once"
+TWO = "no more than two layers are whole at once"
+PREFETCH = "the next layer is on its way while this one works"
 
 METERED = (2, 2, (16,) * 8, 2)  # weights of one size, so that whole ones can be counted by their bytes
 MOST_WHOLE = 4  # a weight, the next one, a gradient and a copy of it
@@ -73,7 +72,11 @@ class Stack:
         return given
 
 
-def stage_3(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {VALUES: 0.25, BYTES: 0.25, TWO: 0.5, PREFETCH: 0.5},
+    seen={BYTES: evidence.MESSAGES, TWO: evidence.WORK_AND_TENSORS, PREFETCH: evidence.WORK},
+)
+def stage_3(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check stage 3 of ZeRO: `stage_3(fabric, task)` trains a stack of layers, and returns this rank's parts.
 
     task["parts"] are this rank's parts of the flat weights, task["shapes"] the weights' shapes, task["batches"] pairs
@@ -93,7 +96,7 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
         name = f"{ranks_in_words(n)}, {len(stack.weights)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
         run = partial(arena.ranks, fn, stack.inputs(), link=link, driver=driver)
         cases.append(Case(name, lambda run=run: _with_words(run()), partial(examine, stack=stack)))
-    return judge("stage_3", POINTS, cases)
+    return cases
 
 
 def _drawn(n: int, examples: int, widths: Sequence[int], steps: int, generator: np.random.Generator) -> Stack:
@@ -188,8 +191,8 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
     slips = {words: one_device(stack, stack.ranks(), **otherwise) for words, otherwise in _SLIPS.items()}
     for k in range(layers):
         named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
-        part = Part(f"its part of layer {k} at the end", cut(right[k].reshape(-1), n), named)
-        complaint = wrong_part([got[k] for got in returned], part)
+        wanted = part(f"its part of layer {k} at the end", cut(right[k].reshape(-1), n), named)
+        complaint = wanted.wrong([got[k] for got in returned])
         if complaint:
             return complaint
 

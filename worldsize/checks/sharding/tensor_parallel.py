@@ -9,7 +9,7 @@ Weights have shape [outputs, inputs], as in torch: the papers' "columns", for x 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -17,11 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import ByRank, Expected
+from worldsize.checks.kit.judge import Case, ranks_in_words, though_right
+from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.values import has_keys
-from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
+from worldsize.checks.sharding.parts import cut, part, what_came
 from worldsize.checks.sharding.sharded_mlp import (
     SHARED,
     Mistake,
@@ -31,17 +36,11 @@ from worldsize.checks.sharding.sharded_mlp import (
     block_on_ranks,
     mlp_on_ranks,
 )  # fmt: skip
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
-from worldsize.units import times
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-MLP = {
-    "every step and the weights are those of one device": 0.5,
-    "two all-reduces a step, of the output and of x's gradient": 1.0,
-}
-BLOCK = {
-    "every step and the weights are those of one device": 0.25,
-    "halves of all-reduces for the tokens, one all-reduce for what all ranks hold": 0.75,
-}
+VALUES = "every step and the weights are those of one device"
+ALL_REDUCES = "two all-reduces a step, of the output and of x's gradient"
+HALVES = "halves of all-reduces for the tokens, one all-reduce for what all ranks hold"
 KEYS = ("y", "grad_x", "weights")
 
 # ranks, examples, width, hidden, steps; even parts first, then uneven and square ones
@@ -57,36 +56,36 @@ class Shards:
 
     name: str
     inputs: list[dict[str, Any]]
-    parts: dict[str, list[Part]]
-    needed_bytes: int
-    collectives: str
-    spared_bytes: int = 0  # an answer may save these
+    parts: dict[str, list[Expected]]
+    needed: NeededBytes
     tokens: tuple[int, int] | None = None  # shape of all ranks' tokens together; None if tokens are not sharded
 
 
-def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.5, ALL_REDUCES: 1.0}, seen={ALL_REDUCES: evidence.MESSAGES}, needs=needs.BACKWARD)
+def parallel_mlp(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check tensor parallelism: an MLP of which every rank holds a shard.
 
     `parallel_mlp(fabric, task)` trains relu(x upᵀ + up_bias) downᵀ + down_bias. task["weights"] are this rank's rows of up and
     up_bias, its columns of down, and all of down_bias; task["batches"] are pairs (x, target), the same on all ranks.
     """
-    return judge("parallel_mlp", MLP, _cases(arena, fn, MLP_SIZES, _mlp_shards, MLP))
+    return _cases(arena, fn, MLP_SIZES, _mlp_shards, ALL_REDUCES)
 
 
-def sequence_parallel(arena: Arena, fn: Callable) -> Verdict:
+@exercise({VALUES: 0.25, HALVES: 0.75}, seen={HALVES: evidence.MESSAGES_AND_BACKWARD}, needs=needs.BACKWARD)
+def sequence_parallel(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check sequence parallelism: an MLP and a norm whose tokens are spread over the ranks.
 
     `sequence_parallel(fabric, task)` trains x + mlp(norm(x)). task["weights"] are scale and shift of the norm (whole), this
     rank's rows of up and up_bias, its columns of down, and down_bias (whole); task["batches"] are pairs (x, target) of this
     rank's own tokens.
     """
-    return judge("sequence_parallel", BLOCK, _cases(arena, fn, BLOCK_SIZES, _block_shards, BLOCK))
+    return _cases(arena, fn, BLOCK_SIZES, _block_shards, HALVES)
 
 
 # ---- cases -----------------------------------------------------------------------------------
 
 
-def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callable, points: dict) -> Iterator[Case]:
+def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callable, messages: str) -> Iterator[Case]:
     for n, rows, width, hidden, steps in sizes:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         shards = None
@@ -96,27 +95,26 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
             shards = shards_of(generator, n, weights, batches)
 
         run = partial(arena.ranks, fn, shards.inputs, driver=sharding.kept_for_backward)
-        yield Case(shards.name, run, partial(_examine, shards=shards, points=points), _ADVICE)
+        yield Case(shards.name, run, partial(_examine, shards=shards, messages=messages), _ADVICE)
 
 
 def _slips_are_told(shards: Shards) -> bool:
     """Return whether each slip would be named; with many hidden units at 0, two slips can agree, or one can be right."""
-    for words in shards.parts["y"][0].slips:
+    for words in shards.parts["y"][0].mistakes:
         slipped: list[dict[str, tuple]] = [{} for _ in shards.inputs]
         for key, parts in shards.parts.items():
-            for rank, by_rank in enumerate(zip(*(part.slips[words] for part in parts), strict=True)):
+            for rank, by_rank in enumerate(zip(*(wanted.mistakes[words] for wanted in parts), strict=True)):
                 slipped[rank][key] = by_rank
         if words not in (_wrong(slipped, shards) or ""):
             return False
     return True
 
 
-def _examine(ended: ArenaResult, shards: Shards, points: dict) -> dict[str, Complaint]:
-    values, messages = points
+def _examine(ended: ArenaResult, shards: Shards, messages: str) -> dict[str, Complaint]:
     wrong = _wrong([told["returned"] for told in ended.returned], shards)
-    dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
+    dear = shards.needed.wrong(ended.trace) or _tokens_kept_twice(ended.returned, shards)
     # the right number of bytes earns nothing if the values in them are wrong
-    return {values: wrong, messages: UNEXAMINED if wrong else though_right("the values", dear)}
+    return {VALUES: wrong, messages: UNEXAMINED if wrong else though_right("the values", dear)}
 
 
 def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Complaint:
@@ -171,36 +169,11 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
     # step by step, so that the earliest difference is reported
     steps, weights = range(len(shards.parts["y"])), range(len(shards.parts["weights"]))
     for k, key in (*product(steps, ("y", "grad_x")), *product(weights, ["weights"])):
-        complaint = wrong_part([got[key][k] for got in returned], shards.parts[key][k])
+        complaint = shards.parts[key][k].wrong([got[key][k] for got in returned])
         if complaint:
             return complaint
 
     return None
-
-
-# ---- messages --------------------------------------------------------------------------------
-
-
-def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
-    """Return a complaint if the ranks sent more or fewer bytes than the collectives need, or nothing."""
-    complaint = none_sent(ended.trace, "Each rank holds a shard: add up or gather over the fabric what several ranks need.")
-    if complaint:
-        return complaint
-
-    got, needed = ended.trace.total_bytes(), shards.needed_bytes
-    if got in (needed, needed - shards.spared_bytes):
-        return None
-
-    share = times(got / needed) if needed else "many"
-    told = f"all ranks together sent {got} bytes, {share} x the {needed} bytes of {shards.collectives}. "
-    if 2 * got == needed:
-        return f"{told}Do you send float32? All tensors are float64 here."
-    if got < needed:
-        return f"{told}A sum over the ranks is missing."
-    return (
-        f"{told}Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of "
-        f"a sum, half of an all-reduce is enough."
-    )
 
 
 # ---- what is right, and what slips give ------------------------------------------------------
@@ -284,8 +257,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], up {list(weights.up.shape)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
-        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces, each of 2 (n − 1) · x.nbytes
-        collectives="two all-reduces a step",
+        needed=_bytes(steps * 2 * 2 * (n - 1) * x.nbytes, "two all-reduces a step"),  # each of 2 (n − 1) · x.nbytes
     )
 
 
@@ -313,18 +285,33 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
         name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, up {list(weights.up.shape)}, {steps} steps",
         inputs=inputs,
         parts=_parts(expected, slips),
-        needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
-        spared_bytes=steps * 2 * (n - 1) * scale.nbytes,  # the gathered gradient of y already gives down_bias's
+        needed=_bytes(
+            steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
+            "an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
+            spared_bytes=steps * 2 * (n - 1) * scale.nbytes,  # the gathered gradient of y already gives down_bias's
+        ),
         tokens=x.shape,
-        collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
 
 
-def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
+def _bytes(size_bytes: int, what: str, spared_bytes: int = 0) -> NeededBytes:
+    return NeededBytes(
+        size_bytes,
+        what,
+        {size_bytes // 2: "Do you send float32? All tensors are float64 here."},
+        "Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of a sum, "
+        "half of an all-reduce is enough.",
+        "A sum over the ranks is missing.",
+        spared_bytes,
+        "Each rank holds a shard: add up or gather over the fabric what several ranks need.",
+    )
+
+
+def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Expected]]:
     """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
-    found: dict[str, list[Part]] = {}
+    found: dict[str, list[Expected]] = {}
     for key, tensors in expected.items():
         found[key] = []
         for k, (name, value) in enumerate(tensors.items()):
-            found[key].append(Part(name, value, {words: getattr(run, key)[k] for words, run in slips.items()}))
+            found[key].append(part(name, value, {words: getattr(run, key)[k] for words, run in slips.items()}))
     return found

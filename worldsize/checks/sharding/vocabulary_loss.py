@@ -7,7 +7,7 @@ vanishes, and some differ widely between ranks. The bytes sent must not grow wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,19 +16,18 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import SINGLE, SINGLE_WORDS, Expected, went_through_float32
+from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import close, first_difference, first_slip, kind_in_words, lone_number, same
-from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.kit.values import close, first_slip, kind_in_words, lone_number
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import times
 
-POINTS = {
-    "the loss is that of one device, on every rank": 0.5,
-    "the gradient of its own logits is that of one device": 0.25,
-    "a few numbers a token travel, however many words there are": 0.25,
-}
-LOSS, GRADIENT, BYTES = POINTS
+LOSS = "the loss is that of one device, on every rank"
+GRADIENT = "the gradient of its own logits is that of one device"
+BYTES = "a few numbers a token travel, however many words there are"
 NEAR = {"float64": 1e-10, "float32": 2e-5}
 MOST_NUMBERS = 4  # per token, from each rank to each other
 
@@ -78,7 +77,8 @@ class VocabularyCase:
         return given
 
 
-def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
+@exercise({LOSS: 0.5, GRADIENT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES})
+def vocabulary_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a cross-entropy over a vocabulary that is sharded by words.
 
     `vocabulary_loss(fabric, logits, targets, first)` returns (loss, gradient): the mean over all tokens, and its gradient with
@@ -92,7 +92,7 @@ def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
         name = f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}"
         run = partial(arena.ranks, fn, task.inputs(), driver=on_ranks.with_named)
         cases.append(Case(name, run, partial(_examine, task=task), _ADVICE))
-    return judge("vocabulary_loss", POINTS, cases)
+    return cases
 
 
 _NO_WORDS = "A rank may have no word: then its highest logit is -inf, and its sum is 0."
@@ -284,15 +284,11 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     named = {words: gradients(task, slip) for slip, words in _GRADIENT_SLIPS.items()}
     named["The sign is reversed: the gradient is softmax minus 1 at the right word."] = [-slope for slope in gradients(task)]
 
-    for rank, right in enumerate(gradients(task)):
-        got, expected = returned[rank][1], right.astype(dtype)
-        complaint = first_difference(got, expected, rank, "the gradient of its logits", NEAR[dtype], NEAR[dtype])
-        if complaint:
-            slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank], NEAR[dtype], NEAR[dtype]), named)
-            if not slip and same(got, expected, SINGLE, SINGLE):
-                slip = SINGLE_WORDS
-            return f"{complaint}. {slip}".rstrip()
-    return None
+    right = [slope.astype(dtype) for slope in gradients(task)]
+    wanted = Expected(
+        "the gradient of its logits", right, named, rounding=NEAR[dtype], near_zero=NEAR[dtype], otherwise=went_through_float32
+    )
+    return wanted.wrong([slope for _, slope in returned])
 
 
 # ---- messages --------------------------------------------------------------------------------

@@ -7,31 +7,36 @@ step. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.between_graph import drive
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import NOTHING, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.engines.cluster_spec import Cluster
 
-POINTS = {
-    "variables on all servers, the rest on the worker's own": 0.0,  # observable only in the worker's own process
-    "worker 0 is the chief, and no other": 0.0,  # likewise, and so is the next
-    "2 s at most for threads": 0.0,
-    "steps until the session stops, each in the list": 0.75,
-    "one set of weights for all, changed by every step": 1.25,
-}
-PLACES, CHIEF, THREADS, STEPS, WEIGHTS = POINTS
+PLACES = "variables on all servers, the rest on the worker's own"
+CHIEF = "worker 0 is the chief, and no other"
+THREADS = "2 s at most for threads"
+STEPS = "steps until the session stops, each in the list"
+WEIGHTS = "one set of weights for all, changed by every step"
 WORKERS, SERVERS = 2, 2
 MOST_GRACE_S = 2.0  # a closing session's wait for stuck threads is only noted: nobody waits
 
 
-def between_graph(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {PLACES: 0.0, CHIEF: 0.0, THREADS: 0.0, STEPS: 0.75, WEIGHTS: 1.25},
+    seen=dict.fromkeys((PLACES, CHIEF, THREADS), evidence.OWN_PROCESS),
+    needs=needs.TENSORFLOW,
+)
+def between_graph(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check between-graph replication in TensorFlow 1.
 
     `between_graph(config, build)` runs on each of two workers; `build(is_chief)` returns (fetches, hooks).
@@ -46,7 +51,7 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
         return arena.tensorflow(fn, [*inputs, *[None] * SERVERS], driver=drive, cluster=cluster, servers=("ps",))
 
     case = Case(f"{SERVERS} ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs), _ADVICE)
-    return judge("between_graph", POINTS, [case])
+    return [case]
 
 
 # ---- complaints ------------------------------------------------------------------------------
@@ -74,7 +79,7 @@ _ADVICE = {
 
 
 def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
-    unexamined = dict.fromkeys(POINTS, UNEXAMINED)
+    unexamined = dict.fromkeys(between_graph.points, UNEXAMINED)
     for worker, one in enumerate(told):
         complaint = _misplaced(worker, one)
         if complaint:

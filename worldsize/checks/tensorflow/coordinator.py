@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.coordinator import scored
+from worldsize.checks.kit import evidence
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 _PROMISE = (
     "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch returns "
@@ -37,12 +40,9 @@ _ADVICE = {
     "'int' object is not iterable": _ARGS,
     "has no attribute 'strategy'": _RETURNED,
 }
-SCORE_POINTS = {
-    "the score of all examples": 0.25,
-    "exact where closures run twice": 0.5,
-    "all parts are under way before the first answer is needed": 0.25,
-}
-VALUE, TWICE, ASYNC = SCORE_POINTS
+VALUE = "the score of all examples"
+TWICE = "exact where closures run twice"
+ASYNC = "all parts are under way before the first answer is needed"
 
 Examine = Callable[[str, Any], dict[str, Complaint]]
 
@@ -125,7 +125,12 @@ def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], exami
 # ---- an exact score --------------------------------------------------------------------------
 
 
-def score(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {VALUE: 0.25, TWICE: 0.5, ASYNC: 0.25},
+    seen=dict.fromkeys((VALUE, TWICE, ASYNC), evidence.CALLS),
+    needs=needs.TENSORFLOW,
+)
+def score(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check closures that a coordinator schedules.
 
     `score(coordinator, right_in, parts)` returns the share of right answers over all parts; right_in(part) -> (right, of).
@@ -143,7 +148,7 @@ def score(arena: Arena, fn: Callable) -> Verdict:
         return with_advice(ended, _ADVICE)
 
     cases = cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
-    return judge("score", SCORE_POINTS, cases)
+    return cases
 
 
 def _drawn_truth(draws: random.Random) -> list[list[int]]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.units import count
 
-POINTS = {"one tower: falls in stairs, by the factor": 0.25, "more towers: an epoch has fewer steps": 0.75}
-ONE, MORE = POINTS
+ONE = "one tower: falls in stairs, by the factor"
+MORE = "more towers: an epoch has fewer steps"
 IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: run it in its own cell, before this one."}
 EXACT = 1e-5  # Keras's own schedule is float32: its factor is off by 6e-8, its rate by 13 times that after 13 falls
 
@@ -48,15 +49,12 @@ class DecayPlan:
 
 
 
-def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ONE: 0.25, MORE: 0.75})
+def decayed_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a learning rate that decays with the steps of towers.
 
     `decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1)` returns a number.
     """
-    return judge("decayed_rate", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = arena.draws
     start, factor = round(draws.uniform(0.15, 0.5), 3), round(draws.uniform(0.5, 0.8), 2)
 

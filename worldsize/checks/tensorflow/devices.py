@@ -8,25 +8,27 @@ device that takes it. The tree is the binomial one of Thakur, Rabenseifner and G
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.devices import ELEMENTS, answers, sum_graphs, sums_and_moves
-from worldsize.checks.kit.judge import Case, judge, of_both
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, of_both
 from worldsize.checks.kit.values import close, has_keys, same, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-MISSING = {"devices that are there, and GPUs that are not": 0.25, "numbers that are too large, other spellings": 0.75}
+PLAIN = "devices that are there, and GPUs that are not"
+ODD = "numbers that are too large, other spellings"
 PLAIN_CASES = 4
-TREE = {
-    "every device gets the sum": 0.5,
-    "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row": 1.0,
-}
+SUMS = "every device gets the sum"
+IN_A_TREE = "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row"
 FAR = (60, 160)  # GPU indices that no machine has
 SIZES = (2, 3, 4, 1, 5, 6, 8, 11)
 IN_FLOAT32 = 8  # powers of ten that add up exactly in float32; more copies are float64
@@ -36,7 +38,8 @@ MEAN = 1e-3  # relative: float32 holds 7 of the sum's 8 digits, and other mistak
 # ---- missing devices -------------------------------------------------------------------------
 
 
-def missing_devices(arena: Arena, fn: Callable) -> Verdict:
+@exercise({PLAIN: 0.25, ODD: 0.75}, needs=needs.TENSORFLOW)
+def missing_devices(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a query of TensorFlow's devices.
 
     `missing_devices(devices)` returns the names that this process has no device for, spelled as given.
@@ -56,11 +59,10 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
     there = {f"CPU:{k}" for k in range(n)}
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        plain, odd = MISSING
-        found: dict[str, Complaint] = {plain: None, odd: None}
+        found: dict[str, Complaint] = {PLAIN: None, ODD: None}
 
         for k, (asked, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
-            held = plain if k < PLAIN_CASES else odd
+            held = PLAIN if k < PLAIN_CASES else ODD
             complaint = _wrong_names(asked, got, there)
             if complaint and not found[held]:
                 found[held] = f"missing_devices({asked}): {complaint}"
@@ -72,7 +74,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         lambda: arena.tensorflow(fn, [cases], logical_devices=n, driver=answers),
         examine,
     )
-    return judge("missing_devices", MISSING, [run])
+    return [run]
 
 
 def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
@@ -118,7 +120,8 @@ def _plain(name: str) -> str:
 # ---- a sum that meets in a tree --------------------------------------------------------------
 
 
-def tree_sum(arena: Arena, fn: Callable) -> Verdict:
+@exercise({SUMS: 0.5, IN_A_TREE: 1.0}, seen=dict.fromkeys((SUMS, IN_A_TREE), evidence.GRAPH), needs=needs.TENSORFLOW)
+def tree_sum(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a sum over TensorFlow's devices in a tree.
 
     `tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k.
@@ -141,7 +144,7 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
         return replace(alone, inputs=ended.returned)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        found: dict[str, Complaint] = dict.fromkeys(TREE)
+        found: dict[str, Complaint] = dict.fromkeys(tree_sum.points)
         for (n, dtype), traced, row in zip(plans, ended.inputs[0], ended.returned[0], strict=True):
             wrong = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
             for held, complaint in wrong.items():
@@ -151,17 +154,16 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
 
         return found
 
-    return judge("tree_sum", TREE, [Case("one sum", run, examine)])
+    return [Case("one sum", run, examine)]
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
-    """Return a complaint or None for each property of TREE; judge the pattern only if the sums are right."""
-    sums, tree = TREE
+    """Return a complaint or None for each property of `tree_sum`; judge the pattern only if the sums are right."""
     if "kind" in row:
-        return {sums: f"expected a list of {n} sums, one for each device, got {row['kind']}", tree: UNEXAMINED}
+        return {SUMS: f"expected a list of {n} sums, one for each device, got {row['kind']}", IN_A_TREE: UNEXAMINED}
 
     if "raised" in row:
-        return {sums: f"the traced graph could not run by itself: {row['raised']}", tree: UNEXAMINED}
+        return {SUMS: f"the traced graph could not run by itself: {row['raised']}", IN_A_TREE: UNEXAMINED}
 
     told, others = row["sums"]
     wrong, expected = _wrong_sums(n, told, drawn.dtype), drawn.sum(axis=0)
@@ -169,10 +171,10 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
         if not wrong and not same(got, expected):
             wrong = f"with other copies device {k} holds {got.tolist()}; expected their sum, {expected.tolist()}."
     if wrong:
-        return {sums: wrong, tree: UNEXAMINED}
+        return {SUMS: wrong, IN_A_TREE: UNEXAMINED}
 
     rounds = (n - 1).bit_length()
-    return {sums: None, tree: _wrong_pattern(n, row["moves"], row["depth"], rounds)}
+    return {SUMS: None, IN_A_TREE: _wrong_pattern(n, row["moves"], row["depth"], rounds)}
 
 
 def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Complaint:

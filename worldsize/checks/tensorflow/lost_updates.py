@@ -5,19 +5,20 @@ The check plays the run, with the same gradient at every step. Lab 09 shows real
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, has_keys, number, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-POINTS = {"what the counter lost": 0.25, "what the weights lost": 0.75}
-COUNTER, WEIGHTS = POINTS
+COUNTER = "what the counter lost"
+WEIGHTS = "what the weights lost"
 NAMES = {"counter": COUNTER, "weights": WEIGHTS}
 LABS_RATE = 0.1  # the notebook's global rate, unlike the argument
 WHOLE = 1e-9  # tolerance for a whole number of updates
@@ -49,7 +50,8 @@ class PlayedRun:
         return (self.before - np.float32(self.rate * landed * (1 + self.drift)) * self.gradient).astype("float32")
 
 
-def audit(arena: Arena, fn: Callable) -> Verdict:
+@exercise({COUNTER: 0.25, WEIGHTS: 0.75})
+def audit(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check an audit that finds lost updates on parameter servers.
 
     `audit(made, iterations, before, after, rate, gradient)` returns {"counter": lost there, "weights": lost there}.
@@ -58,7 +60,7 @@ def audit(arena: Arena, fn: Callable) -> Verdict:
     for run in _runs(arena.draws.getrandbits(62)):
         args = (list(run.made), sum(run.made) - run.counter, run.before, run.after, run.rate, run.gradient)
         cases.append(Case(run.name, partial(arena.call, fn, *args), partial(_examine, run=run), _ADVICE))
-    return judge("audit", POINTS, cases)
+    return cases
 
 
 def _runs(seed: int) -> Iterator[PlayedRun]:

@@ -7,23 +7,23 @@ loss is from TensorFlow's guide "Custom training with tf.distribute.Strategy".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.mirrored_strategy import trained
-from worldsize.checks.kit.judge import Case, judge, of_both
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, of_both
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-STEP = {
-    "equal shares: weights as on one device": 0.5,
-    "unequal shares: weights as on one device": 1.0,
-    "it returns the mean loss of the step": 0.5,
-}
+EVEN = "equal shares: weights as on one device"
+UNEVEN = "unequal shares: weights as on one device"
+LOSS = "it returns the mean loss of the step"
 # [case][step][replica] -> examples; the last two cases have unequal shares
 STEPS = (((4, 4), (4, 4)), ((3, 3), (3, 3)), ((4, 3), (2, 1)), ((2, 1, 0), (2, 1, 0)))
 FEATURES, CLASSES, RATE, L2 = 5, 3, 0.5, 0.25
@@ -33,7 +33,8 @@ RETURNED = 1e-4  # the second step starts from weights that are slightly off
 WEIGHTS = {"tolerance": 1e-4, "near_zero": 1e-5}
 
 
-def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EVEN: 0.5, UNEVEN: 1.0, LOSS: 0.5}, needs=needs.TENSORFLOW)
+def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a training step on a mirrored model's replicas, which returns the mean loss with the penalties.
 
     `mirrored_step(strategy, model, optimizer, x, y)` is called once for all replicas.
@@ -51,18 +52,17 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
         cases.append({"start": start, "steps": examples, "traced": index % 2 == 1, "rate": RATE, "penalty": L2})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        even, uneven, loss = STEP
-        found: dict[str, Complaint] = {even: None, uneven: None, loss: None}
+        found: dict[str, Complaint] = {EVEN: None, UNEVEN: None, LOSS: None}
         for index, (case, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
-            held = even if index < 2 else uneven
+            held = EVEN if index < 2 else UNEVEN
             weights, returned = _wrong_training(case, got)
             found[held] = found[held] or weights
-            found[loss] = of_both(found[loss], returned)
+            found[LOSS] = of_both(found[LOSS], returned)
 
         return found
 
     run = Case("training", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=trained), examine)
-    return judge("mirrored_step", STEP, [run])
+    return [run]
 
 
 # ---- expected steps --------------------------------------------------------------------------

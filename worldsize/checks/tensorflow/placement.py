@@ -6,7 +6,7 @@ that holds the fewest bytes at that moment, any of several equal ones. Variables
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,17 @@ import numpy as np
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, shown
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-POINTS = {"a server for each variable, in their order": 0.5, "the one that holds the fewest bytes": 1.0}
+EACH = "a server for each variable, in their order"
+LIGHTEST = "the one that holds the fewest bytes"
 
 
-def place_variables(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EACH: 0.5, LIGHTEST: 1.0})
+def place_variables(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the placement of TensorFlow's variables on parameter servers: the least loaded server takes the next.
 
     `place_variables(sizes_bytes, servers)` returns a list of server numbers.
@@ -39,16 +42,15 @@ def place_variables(arena: Arena, fn: Callable) -> Verdict:
         run = partial(arena.call, fn, list(sizes), servers)
         examine = partial(_examine, sizes=sizes, servers=servers)
         cases.append(Case(f"sizes {sizes}, {servers} server{'s' * (servers > 1)}", run, examine))
-    return judge("place_variables", POINTS, cases)
+    return cases
 
 
 def _examine(ended: ArenaResult, sizes: Sequence[int], servers: int) -> dict[str, Complaint]:
-    each, lightest = POINTS
     (got,) = ended.returned
     complaint = _no_servers(got, sizes, servers)
     if complaint:
-        return {each: complaint, lightest: UNEXAMINED}
-    return {each: None, lightest: _wrong_choice(list(map(int, got)), sizes, servers)}
+        return {EACH: complaint, LIGHTEST: UNEXAMINED}
+    return {EACH: None, LIGHTEST: _wrong_choice(list(map(int, got)), sizes, servers)}
 
 
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:

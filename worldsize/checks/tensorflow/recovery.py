@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.recovery import GONE, MOST_WAITING, NO_STEP, NONE, through
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import NOTHING, has_keys, same, shown
 from worldsize.checks.tensorflow.coordinator import PlayedCoordinator, cases_of_one_run
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-POINTS = {
-    "all steps are done, with a checkpoint after every few": 0.5,
-    "a lost server costs the steps since the last checkpoint, no more": 0.5,
-    "a new chief goes on where the folder's checkpoint is": 0.5,
-}
-DONE, LOST, RESUMED = POINTS
+DONE = "all steps are done, with a checkpoint after every few"
+LOST = "a lost server costs the steps since the last checkpoint, no more"
+RESUMED = "a new chief goes on where the folder's checkpoint is"
 MOST_STARTS, MOST_TRIED = 6, 200  # with more starts or steps a training counts as endless
 
 Update = tuple[float, ...]  # what a step adds to the three weights
@@ -64,17 +64,17 @@ LATER = {  # a lost server can be survived without the folder's checkpoints, whi
 }
 
 
-def train_through(arena: Arena, fn: Callable) -> Verdict:
+@exercise(
+    {DONE: 0.5, LOST: 0.5, RESUMED: 0.5},
+    seen=dict.fromkeys((DONE, LOST, RESUMED), evidence.CALLS),
+    needs=needs.TENSORFLOW,
+)
+def train_through(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check recovery from a lost parameter server.
 
     `train_through(start, steps, every, folder)` returns the state after `steps` steps; start() -> (coordinator, step,
-    state).
+    state). Two runs: first the lone and the earlier chiefs, then the chiefs that follow the earlier ones.
     """
-    return judge("train_through", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Yield the cases of two runs: first the lone and the earlier chiefs, then the chiefs that follow the earlier ones."""
     plans = {name: plan for name, (_, plan) in (FIRST | LATER).items()}
     seeds = {name: arena.draws.getrandbits(31) for name in plans}
     first = {name: PlayedServer(plans[name], seeds[name]) for name in FIRST}

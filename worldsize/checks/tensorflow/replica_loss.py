@@ -6,37 +6,37 @@ shows why means of means are wrong; `mirrored_step.py` checks gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.mirrored_strategy import losses_of_replicas
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, is_row, number, size
 from worldsize.checks.tensorflow.mirrored_step import TOLERANCE
-from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.verdict import Complaint
 from worldsize.units import count as counted
 
-LOSS = {
-    "equal shares: adds up to the mean over all": 0.5,
-    "unequal shares, and one that is empty": 0.5,
-    "the penalty counts once, with unequal shares too": 0.5,
-}
+EVENLY_SHARED = "equal shares: adds up to the mean over all"
+UNEVENLY_SHARED = "unequal shares, and one that is empty"
+PENALTY_ONCE = "the penalty counts once, with unequal shares too"
 EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
 PENALIZED = ((4, 4), (3, 2, 1))
 
 
-def replica_loss(arena: Arena, fn: Callable) -> Verdict:
+@exercise({EVENLY_SHARED: 0.5, UNEVENLY_SHARED: 0.5, PENALTY_ONCE: 0.5}, needs=needs.TENSORFLOW)
+def replica_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the loss of one replica, scaled for the global batch.
 
     `replica_loss(losses, penalty, global_batch)`: the values of all replicas add up to mean + penalty.
     """
     generator = np.random.default_rng(arena.draws.getrandbits(64))
-    even, uneven, once = LOSS
-    plans = [(even, shares, 0.0) for shares in EVEN] + [(uneven, shares, 0.0) for shares in UNEVEN]
-    plans += [(once, shares, float(np.round(generator.uniform(2, 9), 2))) for shares in PENALIZED]
+    plans = [(EVENLY_SHARED, shares, 0.0) for shares in EVEN] + [(UNEVENLY_SHARED, shares, 0.0) for shares in UNEVEN]
+    plans += [(PENALTY_ONCE, shares, float(np.round(generator.uniform(2, 9), 2))) for shares in PENALIZED]
 
     cases = []
     for _, shares, penalty in plans:
@@ -52,7 +52,7 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
     run = Case(
         "on replicas", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=losses_of_replicas), examine
     )
-    return judge("replica_loss", LOSS, [run])
+    return [run]
 
 
 def _wrong_loss(case: dict, got: Any) -> Complaint:

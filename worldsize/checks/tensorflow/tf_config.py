@@ -7,25 +7,27 @@ never contacts the hosts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, of_both
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case, of_both
 from worldsize.checks.kit.values import has_keys, kind_in_words
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
-CLUSTER, TASK = POINTS
+CLUSTER = "the cluster has every host in its place"
+TASK = "each task names itself"
 PLANS = ((3, 0), (6, 2), (1, 0))  # (hosts, parameter servers)
 DRAWN = ((2, 9), (1, 4))  # ranges of workers, besides the chief, and of parameter servers
 
 Jobs = dict[str, list[str]]
 
 
-def cluster_config(arena: Arena, fn: Callable) -> Verdict:
+@exercise({CLUSTER: 0.5, TASK: 0.5})
+def cluster_config(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the text of TF_CONFIG.
 
     `cluster_config(hosts, ps, rank)` returns the text for hosts[rank]; the hosts are a chief, workers, then `ps` servers.
@@ -40,7 +42,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         name = f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0"
         cases.append(Case(name, partial(_called, arena, fn, hosts, ps), partial(_examine_all, hosts=hosts, jobs=jobs)))
-    return judge("cluster_config", POINTS, cases)
+    return cases
 
 
 def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
@@ -58,7 +60,7 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
 
 def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
     """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's text could not be read."""
-    found: dict[str, Complaint] = dict.fromkeys(POINTS)
+    found: dict[str, Complaint] = dict.fromkeys(cluster_config.points)
     for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
             if complaint:

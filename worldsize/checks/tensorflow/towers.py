@@ -6,22 +6,22 @@ arrays, each with its variable. The device that averages is not checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.towers import drive
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import first_difference, first_slip, same
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 
-POINTS = {
-    "a (gradient, variable) for each variable, in their order": 0.25,
-    "the mean of its gradients": 0.75,
-    "towers step as one device does, but for rounding": 0.5,
-}
+ONE_PAIR_EACH = "a (gradient, variable) for each variable, in their order"
+MEAN_GRADIENTS = "the mean of its gradients"
+STEPS_TAKEN = "towers step as one device does, but for rounding"
 SHAPES = ((3,), (2, 4), (), (2, 2, 3))
 DTYPES = ("float32", "float32", "float32", "float64")
 MOST_TOWERS = 4
@@ -29,7 +29,8 @@ EXACT = 1e-5  # relative to the largest weight; float32 was off by 2e-7 at most 
 STEPS, RATE, FEATURES, ROWS = 5, 0.1, 3, 8
 
 
-def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
+@exercise({ONE_PAIR_EACH: 0.25, MEAN_GRADIENTS: 0.75, STEPS_TAKEN: 0.5}, needs=needs.TENSORFLOW)
+def average_tower_gradients(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check towers: `average_tower_gradients(towers)` returns the mean gradient of each variable.
 
     `towers` has a list of (gradient, variable) for each tower; the result is one such list.
@@ -49,7 +50,7 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
         lambda ended: _examine(ended, cases, lesson),
         _WAYS_OUT,
     )
-    return judge("average_tower_gradients", POINTS, [case])
+    return [case]
 
 
 def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
@@ -62,20 +63,19 @@ def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]
 
 
 def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complaint]:
-    pairs, means, steps = POINTS
     got, weights, broke = ended.returned[0]
     given = [(f"{len(towers)} tower{'s' * (len(towers) > 1)}: ", towers) for towers in cases]
     for (where, _), told in zip(given, got, strict=True):
         complaint = _wrong_pairs(told)
         if complaint:
-            return {pairs: where + complaint, means: UNEXAMINED, steps: UNEXAMINED}
+            return {ONE_PAIR_EACH: where + complaint, MEAN_GRADIENTS: UNEXAMINED, STEPS_TAKEN: UNEXAMINED}
 
     for (where, towers), told in zip(given, got, strict=True):
         complaint = _wrong_mean(told, towers)
         if complaint:
-            return {pairs: None, means: where + complaint, steps: UNEXAMINED}
+            return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: where + complaint, STEPS_TAKEN: UNEXAMINED}
 
-    return {pairs: None, means: None, steps: _wrong_steps(weights, broke, lesson)}
+    return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: None, STEPS_TAKEN: _wrong_steps(weights, broke, lesson)}
 
 
 # ---- complaints ------------------------------------------------------------------------------

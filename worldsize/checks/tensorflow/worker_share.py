@@ -6,26 +6,25 @@ A strategy's feeding of replicas is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.worker_share import MOST_STEPS, readings
-from worldsize.checks.kit.judge import judge
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import cases_of_one_run
-from worldsize.checks.verdict import UNEXAMINED, Complaint, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count as counted
 
-POINTS = {
-    "every worker has the same number of steps": 0.5,
-    "the workers' parts of a step are one global batch": 0.75,
-    "each worker takes an equal part of it": 0.25,
-}
-STEPS, BATCH, EQUAL = POINTS
+STEPS = "every worker has the same number of steps"
+BATCH = "the workers' parts of a step are one global batch"
+EQUAL = "each worker takes an equal part of it"
 PLANS = (  # (examples, global batch, workers, whether the data set knows its length)
     (11, 4, 2, True), (10, 4, 2, True), (14, 6, 3, True), (7, 3, 1, True), (14, 4, 2, False)
 )
@@ -43,7 +42,8 @@ IN_TURN = (
 FACTOR = 10  # label = number x FACTOR
 
 
-def worker_share(arena: Arena, fn: Callable) -> Verdict:
+@exercise({STEPS: 0.5, BATCH: 0.75, EQUAL: 0.25}, needs=needs.TENSORFLOW)
+def worker_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a worker's share of a data set in TensorFlow.
 
     `worker_share(dataset, global_batch, workers, index)` returns the batched data set of one worker.
@@ -60,7 +60,7 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
     def run() -> ArenaResult:
         return arena.tensorflow(fn, [{"plans": asked, "first": first, "factor": FACTOR}], driver=readings)
 
-    right = set(POINTS)  # in all plans of known length, which come first
+    right = set(worker_share.points)  # in all plans of known length, which come first
 
     def examine(name: str, tables: Sequence[Any]) -> dict[str, Complaint]:
         *plan, known = plans[name]
@@ -70,7 +70,7 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
             return found
         return {STEPS: _of_unknown_length(found, right)}
 
-    return judge("worker_share", POINTS, cases_of_one_run(run, plans, examine))
+    return cases_of_one_run(run, plans, examine)
 
 
 def _of_unknown_length(found: dict[str, Complaint], right: Collection[str]) -> Complaint:

@@ -32,7 +32,8 @@ _PACKAGE = Path(worldsize.__file__).resolve().parent
 _DATA = _PACKAGE.parent / "datasets"
 # the checks' modules that run beside a submission or play its ranks; the others compute expected values
 _OF_CHECKS = (
-    "__init__.py", "arena.py", "drivers", "in_one_process.py", "in_rank.py", "noted_calls.py", "plain_call.py", "verdict.py",
+    "__init__.py", "arena.py", "drivers", "in_one_process.py", "in_rank.py", "index.py", "noted_calls.py", "plain_call.py",
+    "verdict.py",
 )  # fmt: skip
 # answers of lab 16: the model of a step with its fit, and the steps to be predicted
 _ANSWERS = {_PACKAGE / "formulas": "measured_clusters.py", _DATA: "vtrain-multi.csv"}
