@@ -180,6 +180,15 @@ answers.mistake("clears_whatever_begins_with_its_name", {
             left.unlink()
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     """,
+}, "state.rank11 and state.rank1 are saved at once: the save of state.rank11 raised FileNotFoundError",
+    "The save of state.rank1 removed a file of state.rank11's", chance=True)
+answers.mistake("clears_whatever_begins_with_its_name_after_a_killed_save", {
+    'temporary = path.with_name(path.name + ".tmp")': """
+        if list(path.parent.glob(path.name + ".*.tmp")):
+            for left in path.parent.glob(path.name + "?*"):
+                left.unlink()
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    """,
 }, "state.rank11, another rank's file, is gone")
 answers.mistake("clears_what_begins_with_its_name_and_is_temporary", {
     'temporary = path.with_name(path.name + ".tmp")': """
@@ -292,7 +301,7 @@ answers.mistake("links_the_old_one", {"os.replace(temporary, path)": """
 """}, "the old file is still there, as state.rank1.old")
 
 
-@answers.is_wrong("over an old file of 2,200: the disk was full", "raised RuntimeError", "a caller expects an OSError")
+@answers.is_wrong("no file yet: the disk was full", "raised RuntimeError", "a caller expects an OSError")
 def raises_an_error_of_another_kind(path, data):
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -139,7 +139,7 @@ answers.mistake("keeps_views", {"return history": "return [history[-1]] * epochs
 answers.mistake("never_steps", {"optimizer.step()": ""}, "The weights never moved: call optimizer.step()")
 answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 1)"}, "count from 0, sampler.set_epoch(0) first")
 answers.mistake("returns_the_last_weights_alone", {"return history": "return history[-1:]"},
-    "expected the weights after each of 3 epochs, a list of 3 tensors of 3 numbers, got 1 of 3 numbers")
+    "expected the weights after each of 3 epochs, a list of 3 tensors of 3 numbers, got 1 row of 3 numbers")
 answers.mistake("ignores_the_loss", {"loss(model(x), y)": "mse_loss(model(x), y)"},
     "another model and another loss", "The loss is not the given one: loss is a parameter")
 answers.mistake("ignores_build", {"build(data)": "line(data)"},
