@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
@@ -31,7 +32,7 @@ CLEAR = {"float64": 1e-3, "float32": 5e-3}
 # Inputs are drawn again until each mistake is off by CLEAR, at least five tolerances, or right by its formula, as many are with
 # one step: none passes by luck. By input, 35 to 100 of 100 draws suffice (measured). Even if 20 did, 1,000 draws would all fail
 # with a chance of 0.8 ** 1000 < 1e-90
-SAME, TRIES = 1e-9, 1000
+SAME = 1e-9
 NUMBERS = 40  # of a gradient
 
 
@@ -111,7 +112,8 @@ def draw(
     generator: np.random.Generator, ranks: int, batches: tuple[int, ...], dtype: str = "float64", weak: Sequence[int] = ()
 ) -> NoisySteps:
     """Draw steps in which each known mistake is clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
-    for _ in range(TRIES):
+
+    def drawn() -> NoisySteps:
         gradients = []
         for k in range(len(batches)):
             # signal and noise change from step to step, each with a period of its own
@@ -122,12 +124,9 @@ def draw(
             noise = generator.uniform(-1, 1, (ranks, NUMBERS)) * spread
             # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
             gradients.append([*(signal + noise - noise.mean(axis=0)).astype(dtype)])
+        return NoisySteps(batches, gradients)
 
-        steps = NoisySteps(batches, gradients)
-        if _tells(steps):
-            return steps
-
-    raise AssertionError(f"noise_scale: {TRIES} draws for {ranks} ranks and batches {batches}, and in each a mistake is right")
+    return drawn_until(_tells, drawn, f"noise_scale for {ranks} ranks and batches {batches}")
 
 
 def _tells(steps: NoisySteps) -> bool:

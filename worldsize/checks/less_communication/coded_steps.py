@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import ByRank
 from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
 
-TRIES = 1000
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units
 
 
@@ -67,15 +67,13 @@ def draw_steps(
 ) -> list[CodedStep]:
     """Draw steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
 
-    `told`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError after TRIES draws.
+    `told`: redraw until the first step tells all slips, and orders of addition, apart.
     """
-    for _ in range(TRIES):
-        first = _first(generator, n, numbers, block, dtype)
-        if not told or _tells(first):
-            break
-    else:
-        raise AssertionError(f"one_bit_average: {TRIES} draws for {n} ranks, and in none is every slip wrong")
-
+    first = drawn_until(
+        lambda step: not told or _tells(step),
+        lambda: _first(generator, n, numbers, block, dtype),
+        f"one_bit_average for {n} ranks",
+    )
     drawn = [first]
     while len(drawn) < steps:
         # totals, not gradients, must be clear of zero: their signs are sent

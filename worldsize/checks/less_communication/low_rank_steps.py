@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import NO_WEIGHT, ByRank
 from worldsize.checks.less_communication.compared_steps import StepWithResiduals
 
-WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
+WORST = 20.0  # condition of a matrix to orthonormalize
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ def draw_steps(
     """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
 
     A step is near one if the mean of M q, or Q, has a condition number (largest over least singular value) of WORST or more.
-    Raises AssertionError after TRIES draws.
     """
 
     def gradients() -> list[np.ndarray]:
@@ -76,19 +76,20 @@ def draw_steps(
         common, *own = (generator.normal(size=shape).astype(dtype) for _ in range(1 + n))
         return [common + part for part in own]
 
-    for _ in range(TRIES):
+    def draw() -> list[LowRankStep]:
         residuals = [0.5 * part for part in gradients()]
         drawn = [LowRankStep(gradients(), residuals, generator.normal(size=(shape[1], r)).astype(dtype))]
         while len(drawn) < steps:
             drawn.append(LowRankStep(gradients(), drawn[-1].kept, drawn[-1].next_q))
+        return drawn
 
+    def tells(drawn: list[LowRankStep]) -> bool:
         to_orthonormalize = []
         for step in drawn:
             to_orthonormalize += [step.mean @ step.q, step.next_q]
-        if max(map(np.linalg.cond, to_orthonormalize)) < WORST:
-            return drawn
+        return max(map(np.linalg.cond, to_orthonormalize)) < WORST
 
-    raise AssertionError(f"power_sgd_average: {TRIES} draws of {shape} for r = {r}, and all are near to a lower rank")
+    return drawn_until(tells, draw, f"power_sgd_average, {shape} for r = {r}")
 
 
 def with_own_residuals(steps: list[LowRankStep]) -> list[LowRankStep]:

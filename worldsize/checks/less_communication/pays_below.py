@@ -15,6 +15,7 @@ from functools import partial
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_slip, number
@@ -24,7 +25,7 @@ from worldsize.units import number as in_words
 CROSSING = "the bandwidth at which both reach the target together"
 EDGES = "always where it works no longer and sends less, never where it sends more"
 MOMENT_S = 2**-12  # work is a whole multiple of 2**-12 s, so that equal work is equal in floats, however computed
-CLEAR, TRIES = 0.01, 1000  # least relative difference of a slip; draws
+CLEAR = 0.01  # least relative difference of a slip
 
 
 @dataclass(frozen=True)
@@ -104,21 +105,24 @@ def draw_ways(
 ) -> tuple[TimedWay, TimedWay]:
     """Draw plain, and another way whose steps, work and bytes are plain's times factors from the given (low, high).
 
-    If their steps differ, no slip gives the right answer. Raises AssertionError after TRIES draws.
+    If their steps differ, no slip gives the right answer.
     """
-    for _ in range(TRIES):
+
+    def draw() -> tuple[TimedWay, TimedWay]:
         work_s = _moments(arena.draws.uniform(0.01, 0.2))
         plain = TimedWay(arena.draws.randint(200, 2000), work_s, arena.draws.randint(10**6, 10**8))
         factors = [arena.draws.uniform(*factor) for factor in (steps, work, sent)]
         other = TimedWay(round(plain.steps * factors[0]), _moments(plain.work_s * factors[1]), round(plain.bytes * factors[2]))
+        return plain, other
+
+    def tells(ways: tuple[TimedWay, TimedWay]) -> bool:
+        plain, other = ways
         if plain.steps == other.steps:
-            return plain, other
-
+            return True
         right, values = crossing(plain, other), _mistakes(plain, other).values()
-        if not any(math.isfinite(value) and close(value, right, CLEAR, near_zero=0.0) for value in values):
-            return plain, other
+        return not any(math.isfinite(value) and close(value, right, CLEAR, near_zero=0.0) for value in values)
 
-    raise AssertionError(f"pays_below: {TRIES} draws of {steps}, {work}, {sent}, and in each a slip gives the right answer")
+    return drawn_until(tells, draw, f"pays_below, {steps}, {work}, {sent}")
 
 
 def _moments(seconds: float) -> float:

@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import ByRank
 from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
 
-TRIES, LARGEST_TOLD = 1000, 100  # draws; the most numbers of a case that tells slips apart
+LARGEST_TOLD = 100  # the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not
 CLEAR = 1e-3  # least difference of two slips; numbers are integers or thirds
 
@@ -57,18 +58,13 @@ def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
-    """Draw steps whose totals differ in size; in small cases the first tells all slips apart.
-
-    Raises AssertionError after TRIES draws.
-    """
+    """Draw steps whose totals differ in size; in small cases the first tells all slips apart."""
     told = n > 1 and k < numbers <= LARGEST_TOLD
-    for _ in range(TRIES):
-        first = _step(generator, [_sized(generator, numbers, dtype) // 4 for _ in range(n)], k, dtype)
-        if not told or _tells(first):
-            break
-    else:
-        raise AssertionError(f"top_k_average: {TRIES} draws for {n} ranks and k = {k}, and in none is every slip wrong")
-
+    first = drawn_until(
+        lambda step: not told or _tells(step),
+        lambda: _step(generator, [_sized(generator, numbers, dtype) // 4 for _ in range(n)], k, dtype),
+        f"top_k_average for {n} ranks and k = {k}",
+    )
     drawn = [first]
     while len(drawn) < steps:
         drawn.append(_step(generator, drawn[-1].kept, k, dtype))

@@ -14,6 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
@@ -26,7 +27,7 @@ from worldsize.units import number as in_words
 
 RING = "the ring: blocks on their way under work, or work under blocks on their way"
 HEADS = "heads dealt out, where the ranks divide them"
-CLEAR, TRIES = 1e-4, 1000  # least relative difference of a slip; draws
+CLEAR = 1e-4  # least relative difference of a slip
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,19 @@ def attention_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, float]) -> Layer:
-    """Draw a layer whose slips differ from the right values, as nearly all do. Raises AssertionError after TRIES draws."""
+    """Draw a layer whose slips differ from the right values, as nearly all do."""
     draws = arena.draws
-    for _ in range(TRIES):
+
+    def draw() -> Layer:
         tokens = ranks * draws.randint(500, 5000)
         head_width, item_bytes = draws.choice((64, 96, 128)), draws.choice((2, 4))
         bytes_per_s = draws.uniform(5e9, 9e10)
         block_s = 2 * attention.block_bytes(tokens, heads * head_width, ranks, item_bytes) / bytes_per_s
         latency_s = block_s * draws.uniform(0.05, 0.4)
         work_s = (block_s + latency_s) * ranks**2 / draws.uniform(*sent_over_work)
-        layer = Layer(ranks, tokens, heads, head_width, item_bytes, latency_s, bytes_per_s, work_s)
-        if _tells(layer):
-            return layer
-    raise AssertionError(f"attention_seconds: {TRIES} draws of {ranks} ranks, and in each a slip gives the right answer")
+        return Layer(ranks, tokens, heads, head_width, item_bytes, latency_s, bytes_per_s, work_s)
+
+    return drawn_until(_tells, draw, f"attention_seconds for {ranks} ranks")
 
 
 def _tells(layer: Layer) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import Expected, went_through_float32
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
@@ -94,7 +95,8 @@ _ADVICE = {
 
 def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
     """Draw a sequence on which every slip would show."""
-    while True:
+
+    def draw() -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
         if size.greatest_score:
             q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
@@ -106,12 +108,13 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
         if size.layout == "dealt out":
             tokens = [numbers[rank :: size.ranks] for rank in range(size.ranks)]
         owned = tuple(tuple(sorted(own.tolist())) for own in tokens)
-        sequence = Sequence1D(q, k, v, owned, size.causal)
-        right = attended(sequence)
+        return Sequence1D(q, k, v, owned, size.causal)
 
-        clear = 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
-        if not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values()):
-            return sequence
+    def tells(sequence: Sequence1D) -> bool:
+        right, clear = attended(sequence), 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
+        return not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values())
+
+    return drawn_until(tells, draw, f"ring_attention, {size}")
 
 
 def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, Complaint]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
@@ -31,7 +32,6 @@ EDGES = "also with equal scores, ranks without a positive or an example, and 0/0
 NAMES = ("recall", "precision", "average precision")
 NEAR = 2e-5  # an answer may compute in float32
 TELLS = 2e-3  # metrics that differ by more are told apart
-TRIES = 1000
 
 Share = tuple[np.ndarray, np.ndarray]  # a rank's scores and labels
 ValueByRank = list[float]
@@ -107,11 +107,11 @@ def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
     In the first two cases no two slips give the same metrics, so that the words name the right slip.
     """
     trivial = len(case.counts) == 1 or case.found_none or len(case.bare) == len(case.counts)
-    for _ in range(TRIES):
-        spread = _drawn(case, generator)
-        if trivial or all(_tells(spread, place, not case.what) for place in range(3)):
-            return spread
-    raise AssertionError(f"metrics_of_all: {TRIES} draws for {case}, and in none is every slip wrong")
+
+    def tells(spread: Spread) -> bool:
+        return trivial or all(_tells(spread, place, not case.what) for place in range(3))
+
+    return drawn_until(tells, lambda: _drawn(case, generator), f"metrics_of_all, {case}")
 
 
 def _tells(spread: Spread, place: int, apart: bool) -> bool:

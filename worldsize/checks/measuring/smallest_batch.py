@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, is_whole, number, shown
@@ -31,7 +32,6 @@ EDGES = "one rank alone; one example is enough; no batch is"
 FEW = "at most 30 measurements"
 MOST_ASKED = 30
 MOST = 4096
-TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,15 @@ def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _telling(arena: Arena) -> LinkedTraining:
     """Draw a job in which no two slips give the same batch, nor the right one: 297 of 300 draws are such (measured)."""
-    for _ in range(TRIES):
-        job = _job(arena, n=5, latency_part=0.3).asking_for(arena.draws.randint(300, 900))
+
+    def tells(job: LinkedTraining) -> bool:
         given = [job.smallest(job.all_reduce_s), *(job.smallest(*slip) for slip in _slips(job).values())]
-        if len(set(given)) == len(given):
-            return job
-    raise AssertionError(f"smallest_batch: {TRIES} draws, and in none does every slip give a batch of its own")
+        return len(set(given)) == len(given)
+
+    def draw() -> LinkedTraining:
+        return _job(arena, n=5, latency_part=0.3).asking_for(arena.draws.randint(300, 900))
+
+    return drawn_until(tells, draw, "smallest_batch")
 
 
 def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:

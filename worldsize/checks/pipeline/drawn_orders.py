@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
 
 EAGER, FILLED, REVERSED, SHUFFLED = "eager", "filled", "reversed", "shuffled"  # `drawn_orders` explains them
@@ -31,11 +32,16 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
     if way == EAGER:
         return _one_by_one(ranks, forwards, backwards, generator, eager=True)
 
-    while True:  # until a stack, a queue or a sort of the micro-batches fails on every rank
+    def draw() -> tuple[list[Action], Schedules]:
         forwards, backwards = ([(name, k) for k in generator.permutation(micros).tolist()] for name in (FORWARD, BACKWARD))
-        orders = _one_by_one(ranks, forwards, backwards, generator, eager=False)
-        if forwards != sorted(forwards) and all(map(_takes_one_between, orders)):
-            return orders
+        return forwards, _one_by_one(ranks, forwards, backwards, generator, eager=False)
+
+    def tells(drawn: tuple[list[Action], Schedules]) -> bool:
+        """Return whether a stack, a queue and a sort of the micro-batches fail on every rank."""
+        forwards, orders = drawn
+        return forwards != sorted(forwards) and all(map(_takes_one_between, orders))
+
+    return drawn_until(tells, draw, "run_stage")[1]
 
 
 def _takes_one_between(order: list[Action]) -> bool:

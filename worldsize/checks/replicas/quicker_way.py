@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import shown
@@ -31,7 +32,7 @@ FITS = "a way that does not fit is not chosen; None where neither fits"
 REPLICAS, STAGES = "replicas", "stages"
 CLEAR = 0.03  # of the longer step: the least gap between the two ways, by the right rule and by the slip's
 TIMES = 2  # questions for each slip
-TRIES = 20_000
+MOST_DRAWS = 20_000
 NO_LIMIT = 10**15  # bytes: more than any model drawn here needs
 
 
@@ -230,21 +231,17 @@ def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[
 
 
 def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
-    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart.
+    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart."""
 
-    Raises AssertionError if no draw fits.
-    """
-    for _ in range(TRIES):
-        q = _drawn(limited, draws)
+    def tells(q: SpreadSetting) -> bool:
         expected = right(q) if unlike is None else by_slip(q, unlike)
         if by_slip(q, words) == expected:  # most draws end here, so the cheap test comes first
-            continue
+            return False
         rules = filter(None, [(replicas_s, stages_s), SLIPS.get(words), SLIPS.get(unlike)])
         seconds = [sorted([replicas(q), stages(q)]) for replicas, stages in rules]
-        if all(longer - shorter > CLEAR * longer for shorter, longer in seconds):
-            return q
+        return all(longer - shorter > CLEAR * longer for shorter, longer in seconds)
 
-    raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
+    return drawn_until(tells, lambda: _drawn(limited, draws), f"quicker_way, {words!r} beside {unlike!r}", MOST_DRAWS)
 
 
 def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:

@@ -17,6 +17,7 @@ import numpy as np
 from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
@@ -78,11 +79,13 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
 
 def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
     """Draw a seed and an epoch whose right shares do not look like a mistake by chance."""
-    while True:
-        seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
+
+    def tells(drawn: tuple[int, int]) -> bool:
+        seed, epoch = drawn
         later = library(count, n, seed, epoch + 1)[0]
-        if not _wrong_order(library(count, n, seed, epoch), later, epoch):
-            return seed, epoch
+        return not _wrong_order(library(count, n, seed, epoch), later, epoch)
+
+    return drawn_until(tells, lambda: (draws.getrandbits(20), 1 + draws.randrange(9)), "my_share")
 
 
 def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:

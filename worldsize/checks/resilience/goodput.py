@@ -16,6 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
@@ -178,28 +179,32 @@ def goodput(arena: Arena, fn: Callable) -> Iterable[Case]:
 def _telling(draws: random.Random, kind: str) -> Day:
     """Draw a day on which this property's rule decides, and no rule of a later property."""
     order = [NONE, *SLIPS]
-    while True:
-        day = _drawn(draws, FAILURES[kind], SHORT_DAY_S)
+
+    def tells(day: Day) -> bool:
         right = replayed(day)
         decides = {}
         for rule, slips in SLIPS.items():
             decides[rule] = [not close(replayed(day, slip), right, EXACT) for slip in slips]
+        return all(decides.get(kind, [])) and not any(any(decides[later]) for later in order[order.index(kind) + 1 :])
 
-        if all(decides.get(kind, [])) and not any(any(decides[later]) for later in order[order.index(kind) + 1 :]):
-            return day
+    return drawn_until(tells, lambda: _drawn(draws, FAILURES[kind], SHORT_DAY_S), f"goodput, {kind}")
 
 
 def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
     """Draw a day with so many failures, none within MARGIN of the end of work, a save, a restart or the day."""
-    while True:
+
+    def draw() -> Day:
         times = sorted(round(draws.uniform(0, day_s), 3) for _ in range(failures))
-        day = Day(
+        return Day(
             round(draws.uniform(15, 40), 2), round(draws.uniform(2, 6), 2), round(draws.uniform(5, 15), 2), day_s, tuple(times)
         )
+
+    def tells(day: Day) -> bool:
         ends: list[float] = [day.day_s]
         replayed(day, ends=ends)
-        if all(abs(t - end) > MARGIN for t in times for end in ends):
-            return day
+        return all(abs(t - end) > MARGIN for t in day.failures_at for end in ends)
+
+    return drawn_until(tells, draw, f"goodput, {failures} failures")
 
 
 def _case(arena: Arena, fn: Callable, kind: str, day: Day, name: str = "") -> Case:

@@ -19,6 +19,7 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.coordinator import scored
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
@@ -157,16 +158,20 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
     Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
     then count twice unseen.
     """
-    while True:
+
+    def draw() -> list[list[int]]:
         sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
         truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
         truth[3] = list(truth[1])  # parts with equal answers both count; a set drops one
+        return truth
 
+    def tells(truth: list[list[int]]) -> bool:
         share = Fraction(*np.sum(truth, axis=0).tolist())
         shares = [Fraction(*part) for part in truth]
         threes = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
-        if share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes):
-            return truth
+        return share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes)
+
+    return drawn_until(tells, draw, "score")
 
 
 def _of_a_set(truth: list[list[int]]) -> Fraction:

@@ -1,0 +1,18 @@
+"""Drawing a case anew until it tells: until, say, no known mistake gives the right result in it by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+MOST_DRAWS = 1000
+Drawn = TypeVar("Drawn")
+
+
+def drawn_until(tells: Callable[[Drawn], bool], draw: Callable[[], Drawn], what: str, most: int = MOST_DRAWS) -> Drawn:
+    """Return the first draw that `tells`. Raises AssertionError, with `what` was drawn, after `most` draws."""
+    for _ in range(most):
+        drawn = draw()
+        if tells(drawn):
+            return drawn
+    raise AssertionError(f"{what}: {most} draws, and none tells every mistake")
