@@ -58,9 +58,9 @@ figures.curves(
 
 # %% [markdown]
 # Twice as many tokens, four times as many scores. (Fused kernels never store all scores; the work remains.) Neither
-# cutting weights (Lab 12) nor splitting the batch (Lab 04) helps: one sequence alone is too long. So cut the
-# **sequence**. Each rank owns some tokens: their queries, keys and values. But a query needs *all* keys. Gather them
-# all, and every rank holds everything again.
+# cutting weights (Lab 12) nor splitting the batch (Lab 04) helps: one sequence is too long. So cut the
+# sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and values. But a query needs
+# *all* keys. Gather them all, and every rank holds everything again.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -418,7 +418,7 @@ figures.curves(
 #
 # The other way to a larger model is not to use all of it. In a **mixture of experts** a layer has E MLPs, and a small
 # **router** sends each token to one of them. A token costs no more, and the model has E times the MLP weights. Each rank
-# keeps some experts, so tokens must travel: an all-to-all with *unequal* counts, for the router decides, not you.
+# keeps some experts (**expert parallelism**), so tokens travel: an all-to-all with *unequal* counts, as the router decides.
 
 # %%
 lab.predict(

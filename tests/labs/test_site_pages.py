@@ -8,7 +8,8 @@ import nbformat
 import pytest
 
 from tests.support import notebook_rules as rules
-from tests.support.notebook_runs import RUN_TIMEOUT_S, built, each_run
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built, each_run
+from worldsize.authoring.site.build import glossary_terms
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.source import answer_lines, given_lines
 
@@ -36,3 +37,9 @@ def test_no_answer_can_be_read_on_a_page(source, page):
 def test_what_the_lab_shows_is_on_its_page(source, page):
     shown = [output for cell in page.cells for output in cell.get("outputs", []) if output.output_type == "display_data"]
     assert shown and not [output for cell in page.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+
+
+def test_every_term_of_the_glossary_is_used_by_a_lab(root):
+    words = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES).lower()
+    terms = glossary_terms((root / "docs" / "site" / "glossary.md").read_text(encoding="utf-8"))
+    assert [term for term in terms if term.lower() not in words] == [] and len(terms) > 50
