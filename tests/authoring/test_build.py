@@ -157,6 +157,43 @@ def test_build_writes_both_notebooks_and_says_so(tmp_path):
     assert tuple(path.read_text(encoding="utf-8") for path in written) == notebooks(tmp_path / "solutions/06_ring.py")
 
 
+DECLARED = """@exercise({VALUES: 1.0})
+def ring(arena, fn):
+    yield from ()
+
+
+def of_another_file():
+    pass
+"""
+
+
+def with_checks(root: Path, *modules: str) -> Path:
+    """Write an empty index of checks under `root`, and modules that declare a check of `ring`; return the index's path."""
+    index = root / "worldsize" / "checks" / "index.py"
+    for name in modules:
+        path = index.parent / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(DECLARED)
+    index.write_text("CHECKS = {}\n")
+    return index
+
+
+def test_the_index_names_the_module_of_each_declared_check(tmp_path):
+    course(tmp_path)
+    index = with_checks(tmp_path, "collectives/rings")
+    assert index in build(tmp_path)
+    assert index.read_text().endswith('CHECKS = {\n    "ring": "collectives.rings",\n}\n')
+    assert build(tmp_path) == []
+
+
+def test_two_checks_of_one_exercise_are_an_error_and_nothing_is_written(tmp_path):
+    course(tmp_path)
+    index = with_checks(tmp_path, "collectives/rings", "collectives/trees")
+    with pytest.raises(BuildError, match="trees.py: expected one check of ring, got another in collectives.rings"):
+        build(tmp_path)
+    assert index.read_text() == "CHECKS = {}\n"
+
+
 def test_where_the_package_is_there_its_record_of_set_up_cells_is_written_too(tmp_path):
     course(tmp_path, "# %%\n# Set-up\nimport math\n\n" + RING)
     record = tmp_path / "worldsize" / "lab" / "released.py"

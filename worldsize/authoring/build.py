@@ -40,12 +40,13 @@ def build(root: Path, check: bool = False) -> list[Path]:
     a source. Raises BuildError before anything is written.
     """
     sources = _sources(root)
+    index = root / "worldsize" / "checks" / "index.py"
+    wanted = {index: _index(index.parent)} if index.is_file() else {}
     untrue = {source: text for source in sources if (text := true_minutes(source))}
     if not check:
         for source, text in untrue.items():
             write_whole(source, text)
 
-    wanted: dict[Path, str] = {}
     for source in sources:
         solution, lab = notebooks(source)
         wanted[source.with_suffix(".ipynb")] = solution
@@ -54,9 +55,6 @@ def build(root: Path, check: bool = False) -> list[Path]:
     record = root / "worldsize" / "lab" / "released.py"
     if record.is_file():
         wanted[record] = _record(sources)
-    index = root / "worldsize" / "checks" / "index.py"
-    if index.is_file():
-        wanted[index] = _index(index.parent)
 
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_bytes() != text.encode()]
     if check:
