@@ -145,7 +145,7 @@ def test_a_rank_sees_no_check_whose_reference_it_could_call(box):
     names = [".".join(path.relative_to(folder.parents[1]).with_suffix("").parts) for path in folder.rglob("*.py")]
     ended = arena_of(box, HIDDEN).call(Submitted("hidden"), names)
     assert ended.state == "done", ended.message
-    plays = ("arena", "in_one_process", "in_rank", "noted_calls", "plain_call", "verdict")
+    plays = ("arena", "in_one_process", "in_rank", "index", "noted_calls", "plain_call", "verdict")
     beside = [f"worldsize.checks.{name}" for name in plays]
     seen = {name.removesuffix(".__init__") for name in ended.returned[0]}
     assert sorted(name for name in seen if "drivers" not in name) == ["worldsize.checks", *beside]

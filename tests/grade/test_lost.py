@@ -188,7 +188,7 @@ def test_a_check_that_the_grader_cannot_run_is_not_a_students_failure(monkeypatc
 
     monkeypatch.setattr(mark_submission, "run_check", failing)
     with pytest.raises(type(error)):
-        mark_submission._verdict(LABS[LAB].exercises[0], None)
+        mark_submission._verdict(LABS[LAB].exercises[0], None, [])
 
 
 @pytest.mark.quick
@@ -197,9 +197,9 @@ def test_what_does_not_fit_into_the_worker_costs_its_exercise_as_a_crash(monkeyp
         raise MemoryError
 
     monkeypatch.setattr(mark_submission, "run_check", failing)
-    arena = SimpleNamespace(incidents=[])
-    verdict = mark_submission._verdict(LABS[LAB].exercises[0], arena)
-    assert (verdict.points, arena.incidents, "do not fit" in verdict.mismatch) == (0, ["crashed"], True)
+    incidents: list[str] = []
+    verdict = mark_submission._verdict(LABS[LAB].exercises[0], None, incidents)
+    assert (verdict.points, incidents, "do not fit" in verdict.mismatch) == (0, ["crashed"], True)
 
 
 CLAIMS = """

@@ -275,7 +275,7 @@ def test_what_only_the_students_process_can_see_is_shown_without_points():
 
 
 ALLOWED = {"worldsize.checks", "worldsize.checks.in_rank", "worldsize.checks.verdict", "worldsize.checks.drivers"}
-ALLOWED |= {f"worldsize.checks.{name}" for name in ("arena", "in_one_process", "noted_calls", "plain_call")}  # they play cases
+ALLOWED |= {f"worldsize.checks.{name}" for name in ("arena", "in_one_process", "index", "noted_calls", "plain_call")}
 IMPORTED = """
 def imported(*_):
     import sys

@@ -94,7 +94,7 @@ class Trial:
 
 
 class Arena(ABC):
-    """A way to carry out trials. Whoever writes an arena defines `run`, and `draws`."""
+    """A way to carry out trials. An arena defines `run`, and sets `draws`."""
 
     draws: random.Random
     """Where a check's random numbers come from, so that a grading can be replayed."""

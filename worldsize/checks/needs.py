@@ -1,4 +1,4 @@
-"""What a check's cases may need that simulated time lacks, in words."""
+"""Needs of a check's cases that simulated time cannot meet, in words."""
 
 GROUP = "a process group"
 TENSORFLOW = "TensorFlow"

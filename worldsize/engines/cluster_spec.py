@@ -82,7 +82,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class TensorFlowTasks:
-    """Where TensorFlow runs: in one process with `logical_devices`, or on each task of a cluster.
+    """The processes of a run of TensorFlow: one with `logical_devices`, or each task of a cluster.
 
     `servers` are the types of tasks that run a server in place of the function.
     """

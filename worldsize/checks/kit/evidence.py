@@ -1,4 +1,4 @@
-"""What a property is judged by, and the process that sees it.
+"""Evidence of a property: the things that it is judged by, and the process that sees them.
 
 Only what is seen from outside an answer's own process may earn points: whoever wrote the answer can forge the rest. An
 exercise's declaration names the evidence of its properties, and docs/what-earns-points.md shows it.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Evidence(NamedTuple):
-    """What a property is judged by, and the process that sees it."""
+    """The things that a property is judged by, and the process that sees them."""
 
     what: str
     process: str
