@@ -1,6 +1,6 @@
 """Evidence of a property: the things that it is judged by, and the process that sees them.
 
-Only what is seen from outside an answer's own process may earn points: whoever wrote the answer can forge the rest. An
+Only what is seen from outside an answer's own process may earn points: the answer's author can forge the rest. An
 exercise's declaration names the evidence of its properties, and docs/what-earns-points.md shows it.
 """
 
