@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
 ANSWERS: list[Answers] = [
     import_module(f"tests.checks.mutants.{path.stem}").answers for path in sorted(FOLDER.glob("[a-z]*.py"))
 ]
-NEEDS_PROCESSES = {name for name in CHECKS if check_of(name).needs}
+NEEDS_PROCESSES = tuple(name for name in CHECKS if check_of(name).needs)  # in one order in every process
 
 
 def right_answers(usual: int | None = None) -> list[object]:
