@@ -46,6 +46,17 @@ def test_evidence_of_a_property_that_the_exercise_lacks_is_an_error():
         exercise({"values": 1.0}, seen={"value": evidence.MESSAGES})
 
 
+def test_a_property_for_messages_that_nobody_waits_for_must_be_one_of_the_exercise():
+    with pytest.raises(ValueError, match="exercise: expected waits as one of values, got 'messages'"):
+        exercise({"values": 1.0}, waits="messages")
+
+
+def test_points_that_only_the_answers_own_process_sees_are_an_error():
+    exercise({"values": 1.0, "graph": 0.0}, seen={"graph": evidence.OWN_PROCESS})
+    with pytest.raises(ValueError, match="expected 0 points for 'graph', which the answer's own process alone sees, got 0.5"):
+        exercise({"values": 1.0, "graph": 0.5}, seen={"graph": evidence.OWN_PROCESS})
+
+
 def test_an_exercise_that_nobody_declares_is_an_error():
     with pytest.raises(ValueError, match="check: expected one of accumulate, .*, got 'halves'"):
         check_of("halves")
@@ -72,6 +83,12 @@ def test_the_first_wrong_rank_is_named_with_the_mistake_that_gives_its_values():
     )
 
 
+def test_a_rank_of_small_values_is_held_to_them_beside_another_of_large_ones():
+    apart = Expected("it", [np.array([1e-3, 2e-3]), np.array([1e6, 2e6])])
+    assert apart.wrong([np.zeros(2), np.array([1e6, 2e6])]).startswith("rank 0, element 0: expected 0.001 (it), got 0")
+    assert Expected("it", apart.by_rank, near_zero=0.1).wrong([np.zeros(2), np.array([1e6, 2e6])]) is None
+
+
 def test_mistakes_are_asked_for_only_where_something_is_wrong():
     def never():
         raise AssertionError("nothing is wrong")
@@ -90,6 +107,8 @@ def test_a_mistake_explains_values_with_nan_only_where_that_is_asked_for(but_for
     wanted = Expected("the sum", RIGHT, WANTED.mistakes, but_for_nan=but_for_nan)
     assert ("This is the mean." in wanted.wrong([np.array([1.0, np.nan]), RIGHT[1]])) is but_for_nan
     assert "mean" not in wanted.wrong([np.full(2, np.nan), RIGHT[1]])  # nothing but NaN fits every mistake
+    overflows = Expected("the sum", RIGHT, {"It overflows.": [np.array([1.0, np.nan]), RIGHT[1]]}, but_for_nan=but_for_nan)
+    assert ("It overflows." in overflows.wrong([np.array([1.0, np.nan]), RIGHT[1]])) is but_for_nan
 
 
 @pytest.mark.parametrize(
@@ -109,6 +128,7 @@ def test_what_no_mistake_explains_is_told_as_numbers(got, words):
 def test_a_check_may_say_something_else_of_what_no_mistake_explains():
     wanted = Expected("it", [np.array([1 / 3])], rounding=1e-10, otherwise=went_through_float32)
     assert wanted.wrong([np.array([1 / 3], "float32").astype("float64")]).endswith(SINGLE_WORDS)
+    assert went_through_float32(0, np.array([1 / 3]), np.array([1 / 3], "float32")) == ""  # float32 was asked for
 
 
 # ---- needed bytes ----------------------------------------------------------------------------
@@ -153,5 +173,5 @@ def test_a_case_is_drawn_until_it_tells():
 
 
 def test_draws_that_never_tell_end_in_an_error_that_names_them():
-    with pytest.raises(AssertionError, match="numbers: 5 draws, and none tells every mistake"):
+    with pytest.raises(AssertionError, match="numbers: 5 draws, and none will do"):
         drawn_until(lambda number: False, lambda: 1, "numbers", most=5)

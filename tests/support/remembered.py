@@ -80,7 +80,7 @@ class PastedArena(Arena):
 
 
 def _given(trial: Trial) -> list[Any]:
-    """What a trial hands in, as the calls of its function on the check's own functions count it."""
+    """A trial's arguments, laid out as `NotedCalls` numbers the check's own functions among them."""
     return list(trial.inputs) if trial.way == "call" else [list(trial.inputs), *trial.more]
 
 

@@ -35,9 +35,9 @@ _METADATA = {
 def build(root: Path, check: bool = False) -> list[Path]:
     """Rebuild every stale notebook, `released.py` and the checks' `index.py` from the sources under `root`.
 
-    Returns the paths written: sources with corrected minutes, notebooks, and these two. With `check` it writes nothing and
-    returns the stale paths: sources with wrong minutes, generated notebooks that are missing or different, and notebooks without
-    a source. Raises BuildError before anything is written.
+    Returns the paths written: sources with corrected minutes, notebooks, `released.py` and `index.py`. With `check` it writes
+    nothing and returns the stale paths: sources with wrong minutes, generated files that are missing or different, and notebooks
+    without a source. Raises BuildError before anything is written.
     """
     sources = _sources(root)
     index = root / "worldsize" / "checks" / "index.py"
@@ -110,7 +110,9 @@ def _index(checks: Path) -> str:
     modules: dict[str, str] = {}
     for path in sorted(checks.glob("*/*.py")):
         text = path.read_text(encoding="utf-8")
-        for node in ast.parse(text).body if "@exercise(" in text else ():
+        if "@exercise(" not in text:
+            continue
+        for node in ast.parse(text).body:
             if not isinstance(node, ast.FunctionDef) or not _is_declared(node):
                 continue
             if node.name in modules:

@@ -79,8 +79,9 @@ Way = Literal["call", "ranks", "saves", "group", "tensorflow"]
 class Trial:
     """A run that a check asks for: the method of `Arena` that it called, and its arguments.
 
-    `inputs` holds a value for each rank; for a plain call it holds the arguments. `driver`, a function of `checks.drivers`,
-    runs in place of `fn` and gets `fn` first.
+    `inputs` holds a value for each rank; for a plain call it holds the arguments, for "saves" one list of scenarios. `driver`, a
+    function of `checks.drivers`, runs in place of `fn` and gets `fn` first. `more`, `link` and `played` are as in `Arena.ranks`;
+    `tasks` holds the other arguments of `Arena.tensorflow`.
     """
 
     way: Way
@@ -89,7 +90,7 @@ class Trial:
     more: tuple[Any, ...] = ()
     driver: Callable | None = None
     link: Link | None = None
-    played: PlayedRanks = field(default_factory=dict)
+    played: PlayedRanks = field(default_factory=lambda: NOBODY)
     tasks: TensorFlowTasks = TensorFlowTasks()
 
 

@@ -63,7 +63,6 @@ ON_THE_RING = "2(n − 1) messages a rank, to one neighbour"
 EVEN_SHARES = "2(n − 1)/n of the tensor from every rank"
 RING_AT_ONCE = "all ranks send at once, in 2(n − 1) rounds"
 
-
 AT_ONCE = "In every round each rank sends one chunk and receives another: isend, then recv, then wait."
 EACH_A_SERVER = "Let all ranks serve at the same time: start every isend first, and only then receive."
 LOST = ", or the all-gather did not start with the fully summed chunk"

@@ -35,7 +35,6 @@ ON_THE_RING = "n − 1 messages of one chunk a rank, to one neighbour"
 ALL_AT_ONCE = "all ranks send at once, in n − 1 rounds"
 
 
-
 @exercise(
     {SUM_IN_SLICE: 0.25, COVERED: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.5},
     seen={ON_THE_RING: evidence.MESSAGES, ALL_AT_ONCE: evidence.MESSAGES},

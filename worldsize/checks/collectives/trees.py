@@ -38,30 +38,25 @@ SUMMED = "x of the root holds the sum"
 ONE_FROM_EACH = "one message from every rank but the root, the whole tensor"
 ROUNDS = "⌈log2 n⌉ rounds"
 
-BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
-REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
-
-@exercise(BROADCAST, seen={ONE_TO_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
+@exercise({COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}, seen={ONE_TO_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check a broadcast down a tree.
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
     ways = _Ways(_wrong_copies, _has_copied, tree_transfers.no_tree_down, tree_transfers.slow_down)
-    examine = partial(_examine, BROADCAST, ways)
-    return _cases(arena, fn, sizes, examine)
+    return _cases(arena, fn, sizes, partial(_examine, COPIED, ONE_TO_EACH, ways))
 
 
-@exercise(REDUCE, seen={ONE_FROM_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
+@exercise({SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}, seen={ONE_FROM_EACH: evidence.MESSAGES, ROUNDS: evidence.MESSAGES})
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
     """Check a reduce up a tree.
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
     ways = _Ways(_wrong_total, _has_summed, tree_transfers.no_tree_up, tree_transfers.slow_up)
-    examine = partial(_examine, REDUCE, ways)
-    return _cases(arena, fn, sizes, examine)
+    return _cases(arena, fn, sizes, partial(_examine, SUMMED, ONE_FROM_EACH, ways))
 
 
 class _Ways(NamedTuple):
@@ -74,11 +69,10 @@ class _Ways(NamedTuple):
 
 
 def _examine(
-    points: dict[str, float], ways: _Ways, ended: ArenaResult, inputs: Sequence[np.ndarray], root: int
+    values: str, messages: str, ways: _Ways, ended: ArenaResult, inputs: Sequence[np.ndarray], root: int
 ) -> dict[str, Complaint]:
-    values, messages, rounds = points
     sent = none_sent(ended.trace) or ways.no_tree(ended.trace, root) or _not_whole(ended, inputs)
-    found = {values: ways.wrong_values(ended, inputs, root), messages: sent, rounds: _rounds(ways, ended, inputs, root)}
+    found = {values: ways.wrong_values(ended, inputs, root), messages: sent, ROUNDS: _rounds(ways, ended, inputs, root)}
     return values_first(found)
 
 

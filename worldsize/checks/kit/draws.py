@@ -10,9 +10,9 @@ Drawn = TypeVar("Drawn")
 
 
 def drawn_until(tells: Callable[[Drawn], bool], draw: Callable[[], Drawn], what: str, most: int = MOST_DRAWS) -> Drawn:
-    """Return the first draw that `tells`. Raises AssertionError, with `what` was drawn, after `most` draws."""
+    """Return the first draw that `tells`. Raises AssertionError, which names `what` was drawn, after `most`."""
     for _ in range(most):
         drawn = draw()
         if tells(drawn):
             return drawn
-    raise AssertionError(f"{what}: {most} draws, and none tells every mistake")
+    raise AssertionError(f"{what}: {most} draws, and none will do")

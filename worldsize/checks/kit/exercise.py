@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.evidence import RETURNED, Evidence
+from worldsize.checks.kit.evidence import OWN_PROCESS, RETURNED, Evidence
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 
@@ -28,13 +28,12 @@ class Check:
     `points` and `seen` have a value for each property; `needs` names what simulated time lacks for the cases, "" if nothing.
     """
 
-    __wrapped__: MadeCases
-
     def __init__(
         self, cases: MadeCases, points: dict[str, float], seen: Mapping[str, Evidence], needs: str, waits: str | None,
         goes_on: bool,
     ) -> None:  # fmt: skip
         update_wrapper(self, cases)
+        self._cases = cases
         self.name = cases.__name__
         self.points = points
         self.seen = {name: seen.get(name, RETURNED) for name in points}
@@ -47,10 +46,10 @@ class Check:
 
     def cases(self, arena: Arena, fn: Callable, *more: Any, **ways: Any) -> Iterable[Case]:
         """Return the cases of a check of `fn`, which run in `arena`."""
-        return self.__wrapped__(arena, fn, *more, **ways)
+        return self._cases(arena, fn, *more, **ways)
 
     def judged(self, cases: Iterable[Case]) -> Verdict:
-        """Judge `cases`, or what somebody made of them, by this exercise's properties."""
+        """Judge cases by this exercise's properties. Tests hand over wrapped cases, to look at them."""
         return judge(self.name, self.points, cases, self._waits, self._goes_on)
 
 
@@ -61,12 +60,19 @@ def exercise(
     """Declare a function that makes cases the check of the exercise of its name.
 
     `points` says what each property is worth. `seen` has the evidence of those that are judged by more than what came back.
-    `needs` is one of `worldsize.checks.needs`. `waits` and `goes_on` are as in `judge`. Raises ValueError for evidence of an
-    unknown property.
+    `needs` is one of `worldsize.checks.needs`. `waits` and `goes_on` are as in `judge`. Raises ValueError for an unknown
+    property, and for points that nothing outside the answer's own process can see.
     """
     unknown = seen.keys() - points.keys()
     if unknown:
         raise ValueError(f"exercise: expected evidence of {', '.join(points)}, got evidence of {', '.join(unknown)}")
+    if waits not in (None, *points):
+        raise ValueError(f"exercise: expected waits as one of {', '.join(points)}, got {waits!r}")
+    for name, found in seen.items():
+        if found is OWN_PROCESS and points[name]:
+            raise ValueError(
+                f"exercise: expected 0 points for {name!r}, which the answer's own process alone sees, got {points[name]}"
+            )
 
     def declared(cases: MadeCases) -> Check:
         return Check(cases, points, seen, needs, waits, goes_on)

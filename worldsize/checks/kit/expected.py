@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ Mistakes = Mapping[str, ByRank]  # {words for a mistake: its result by rank}
 ONCE_SINGLE, SINGLE = 1e-6, 1e-5
 HALF = 2.0**-6  # the same for bfloat16 (8 bits) or float16, after a few sums and rounds
 SINGLE_WORDS = "Numbers that went through float32 are off by this much: compute and send in float64 here."
-NO_WEIGHT = 1e-12  # an absolute error that counts as none
 
 
 def as_number(rank: int, got: Any, right: np.ndarray) -> str:
@@ -38,10 +36,14 @@ def as_number(rank: int, got: Any, right: np.ndarray) -> str:
     return ""
 
 
-def went_through_float32(rank: int, got: Any, right: np.ndarray) -> str:
-    """Return SINGLE_WORDS if the numbers are right but for the digits that float32 lacks, else an empty text."""
-    largest = float(np.abs(right).max(initial=0.0))
-    return SINGLE_WORDS if same(got, right, SINGLE, SINGLE * largest) else ""
+def went_through_float32(rank: int, got: Any, right: np.ndarray, near_zero: float | None = None) -> str:
+    """Return SINGLE_WORDS if float64 numbers are right but for the digits that float32 lacks, else an empty text.
+
+    `near_zero` is an absolute error; its default is relative to the largest right number.
+    """
+    if near_zero is None:
+        near_zero = SINGLE * float(np.abs(right).max(initial=0.0))
+    return SINGLE_WORDS if right.dtype == "float64" and same(got, right, SINGLE, near_zero) else ""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Expected:
     """A tensor: its name in messages, its right value on each rank, other right values (`too`), and known mistakes.
 
     `mistakes` may be a function, which is called only if something is wrong. `rounding` is the error allowed, relative to each
-    value and to the largest of all ranks'; `near_zero` is allowed besides. `but_for_nan`: a mistake explains what came back also
-    where that has NaN, as where a rank computed with what it was not given. `otherwise(rank, got, right)` says what can be said
-    of a wrong value that no mistake explains.
+    value. `near_zero`, an absolute error, is allowed besides; its default is `rounding` of the rank's largest value.
+    `but_for_nan`: a mistake explains what came back also where that has NaN, as where a rank computed with what it was not given.
+    `otherwise(rank, got, right)` says what can be said of a wrong value that no mistake explains.
     """
 
     name: str
@@ -59,30 +61,33 @@ class Expected:
     mistakes: Mistakes | Callable[[], Mistakes] = field(default_factory=dict)
     too: Sequence[ByRank] = ()
     rounding: float = TOLERANCE
-    near_zero: float = NO_WEIGHT
+    near_zero: float | None = None
     but_for_nan: bool = False
     otherwise: Callable[[int, Any, np.ndarray], str] = as_number
 
     def wrong(self, held: Sequence[Any]) -> Complaint:
         """Return a complaint about the first rank whose tensor is not the right one, with the mistake; None if all are right."""
         for rank, (got, right) in enumerate(zip(held, self.by_rank, strict=True)):
-            complaint = first_difference(got, right, rank, self.name, **self.margin)
-            if not complaint or any(first_difference(got, other[rank], rank, "", **self.margin) is None for other in self.too):
+            margin = self.margin(rank)
+            complaint = first_difference(got, right, rank, self.name, **margin)
+            if not complaint or any(first_difference(got, other[rank], rank, "", **margin) is None for other in self.too):
                 continue
             mistakes = self.mistakes() if callable(self.mistakes) else self.mistakes
-            found = first_slip(lambda given, got=got, rank=rank: self._gives(got, given[rank]), mistakes)
+            found = first_slip(lambda given, got=got, rank=rank: self._gives(got, given[rank], rank), mistakes)
             return f"{complaint}. {found or self.otherwise(rank, got, right)}".rstrip()
         return None
 
-    @cached_property
-    def margin(self) -> dict[str, float]:
-        """The errors allowed, as the arguments `tolerance` and `near_zero` of `first_difference` and `same`."""
-        largest = max(float(np.abs(x).max(initial=0.0)) for x in self.by_rank)
-        return {"tolerance": self.rounding, "near_zero": max(self.rounding * largest, self.near_zero)}
+    def margin(self, rank: int) -> dict[str, float]:
+        """Return the errors allowed on a rank, as the arguments `tolerance` and `near_zero` of `first_difference` and `same`."""
+        largest = float(np.abs(self.by_rank[rank]).max(initial=0.0))
+        return {
+            "tolerance": self.rounding,
+            "near_zero": self.rounding * largest if self.near_zero is None else self.near_zero,
+        }
 
-    def _gives(self, got: Any, given: np.ndarray) -> bool:
+    def _gives(self, got: Any, given: np.ndarray, rank: int) -> bool:
         """Return whether a mistake that results in `given` explains what came back."""
         if not self.but_for_nan or not isinstance(got, np.ndarray) or got.shape != given.shape:
-            return same(got, given, **self.margin)
-        unknown = np.isnan(got)
-        return not unknown.all() and same(np.where(unknown, given, got), given, **self.margin)
+            return same(got, given, **self.margin(rank))
+        known = ~np.isnan(got)
+        return bool(known.any()) and same(got[known], given[known], **self.margin(rank))

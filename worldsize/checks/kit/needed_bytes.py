@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from worldsize.checks.kit.judge import BY_HAND, none_sent
+from worldsize.checks.kit.judge import none_sent
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
 from worldsize.units import times
@@ -15,7 +15,7 @@ TOO_FEW = "Fewer bytes cannot hold the sums over the ranks: give buffers the dty
 
 @dataclass(frozen=True)
 class NeededBytes:
-    """The bytes that all ranks together must send, what for, and {bytes that a mistake sends: words for it}.
+    """The bytes that all ranks together must send, what for, and {bytes that a mistake sends, more or fewer: words for it}.
 
     An answer may do without `spared_bytes` of them. `advice` is for any other number of bytes, `fewer` for too few; where `fewer`
     is empty, fewer are right as long as the values are. `none` is for no message at all.
@@ -31,7 +31,7 @@ class NeededBytes:
 
     def wrong(self, trace: Trace) -> Complaint:
         """Return a complaint about too many bytes, too few if `fewer` is set, or no message at all; None if all is right."""
-        complaint = none_sent(trace, self.none or self.advice or BY_HAND)
+        complaint = none_sent(trace, self.none or self.advice)
         if complaint:
             return complaint
         got, right = trace.total_bytes(), self.size_bytes

@@ -90,6 +90,7 @@ def noise_scale(arena: Arena, fn: Callable) -> Iterator[Case]:
     steps[k] is (batch, gradients): the number of examples that each rank took, and every rank's mean gradient over them,
     [numbers].
     """
+
     def drawn(ranks: int, batches: Sequence[int], dtype: str = "float64", weak: Sequence[int] = ()) -> NoisySteps:
         return draw(np.random.default_rng(arena.draws.getrandbits(32)), ranks, tuple(batches), dtype, weak)
 

@@ -63,6 +63,7 @@ def synced_norm(arena: Arena, fn: Callable) -> Iterator[Case]:
     The function returns y, grad_x, grad_weight, grad_bias. x and grad, the gradient of y, have shape [rows, features];
     every rank has its own number of rows.
     """
+
     def drawn(rows: Sequence[int], features: int, **more: Any) -> NormTask:
         return NormTask.drawn(np.random.default_rng(arena.draws.getrandbits(32)), rows, features, **more)
 

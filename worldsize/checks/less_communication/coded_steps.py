@@ -67,7 +67,7 @@ def draw_steps(
 ) -> list[CodedStep]:
     """Draw steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
 
-    `told`: redraw until the first step tells all slips, and orders of addition, apart.
+    `told`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError as `drawn_until`.
     """
     first = drawn_until(
         lambda step: not told or _tells(step),

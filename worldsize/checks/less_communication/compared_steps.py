@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -11,12 +11,22 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.kit.expected import ByRank, Expected
+from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
 from worldsize.checks.kit.judge import though_right
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import kind_in_words, shown
+from worldsize.checks.kit.values import TOLERANCE, kind_in_words, shown
 from worldsize.checks.verdict import Complaint
+
+NO_WEIGHT = 1e-12  # added to scales and norms, so that none is zero
+
+
+def awaited(
+    name: str, by_rank: ByRank, mistakes: Callable[[], Mistakes] = dict, too: Sequence[ByRank] = (), rounding: float = TOLERANCE
+) -> Expected:
+    """Return a tensor of a step, whose rounding is relative to the largest value of all ranks: their sums are rounded so."""
+    largest = max(float(np.abs(x).max(initial=0.0)) for x in by_rank)
+    return Expected(name, by_rank, mistakes, too, rounding, near_zero=rounding * largest + NO_WEIGHT)
 
 
 def kept_and_sent(ended: ArenaResult, needed: NeededBytes, average: Complaint) -> tuple[Complaint, Complaint]:

@@ -21,10 +21,11 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.expected import ByRank, Expected
+from worldsize.checks.kit.expected import ByRank
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
 from worldsize.checks.kit.needed_bytes import TOO_FEW, NeededBytes
 from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.less_communication.compared_steps import awaited
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
@@ -143,7 +144,7 @@ def draw_training(
 
 def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:
     rounding = ROUNDING[str(task.start.dtype)]
-    wanted = Expected("the weights", outer_steps(task), partial(_slips, task), rounding=rounding)
+    wanted = awaited("the weights", outer_steps(task), partial(_slips, task), rounding=rounding)
     complaint = wanted.wrong(ended.returned)
     if complaint and what == AVERAGING and not task.in_place:  # ranks that cannot average have nothing to send
         return {what: complaint, KEPT: UNEXAMINED, BYTES: UNEXAMINED}

@@ -13,8 +13,8 @@ import numpy as np
 from typing_extensions import override
 
 from worldsize.checks.kit.draws import drawn_until
-from worldsize.checks.kit.expected import NO_WEIGHT, ByRank
-from worldsize.checks.less_communication.compared_steps import StepWithResiduals
+from worldsize.checks.kit.expected import ByRank
+from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, StepWithResiduals
 
 WORST = 20.0  # condition of a matrix to orthonormalize
 
@@ -69,6 +69,7 @@ def draw_steps(
     """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
 
     A step is near one if the mean of M q, or Q, has a condition number (largest over least singular value) of WORST or more.
+    Raises AssertionError as `drawn_until`.
     """
 
     def gradients() -> list[np.ndarray]:

@@ -18,11 +18,11 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.expected import Expected
 from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
 from worldsize.checks.less_communication.compared_steps import (
+    awaited,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
@@ -76,12 +76,12 @@ def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]
     for number, step in enumerate(steps, 1):
         averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right, slips = [step.average] * len(averages), partial(average_slips, step)
-        wanted = Expected(f"the average of step {number}", right, slips, rounding=rounding)
+        wanted = awaited(f"the average of step {number}", right, slips, rounding=rounding)
         average = average or _with_block_of_zeros(wanted.wrong(averages)) or _differs_by_rank(averages, number)
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
 
-        wanted = Expected(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        wanted = awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
         feedback = _with_block_of_zeros(wanted.wrong(residuals))
         if feedback:
             return unexamined | {AVERAGE: average, FEEDBACK: feedback}

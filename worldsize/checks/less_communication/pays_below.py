@@ -105,7 +105,7 @@ def draw_ways(
 ) -> tuple[TimedWay, TimedWay]:
     """Draw plain, and another way whose steps, work and bytes are plain's times factors from the given (low, high).
 
-    If their steps differ, no slip gives the right answer.
+    If their steps differ, no slip gives the right answer. Raises AssertionError as `drawn_until`.
     """
 
     def draw() -> tuple[TimedWay, TimedWay]:

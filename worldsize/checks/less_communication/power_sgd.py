@@ -21,6 +21,7 @@ from worldsize.checks.kit.judge import Case, ranks_in_words, though_right
 from worldsize.checks.kit.needed_bytes import TOO_FEW, NeededBytes
 from worldsize.checks.kit.values import first_slip, kind_in_words
 from worldsize.checks.less_communication.compared_steps import (
+    awaited,
     changed_arguments,
     inputs_of,
     not_as_asked,
@@ -147,7 +148,7 @@ _LOWER_RANK = (
 
 
 def _wanted(name: str, right: ByRank, mistakes: Callable[[], Mistakes] = dict, too: Sequence[ByRank] = ()) -> Expected:
-    return Expected(name, right, mistakes, too, ROUNDING[str(right[0].dtype)])
+    return awaited(name, right, mistakes, too, ROUNDING[str(right[0].dtype)])
 
 
 def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
@@ -188,19 +189,20 @@ def _needed(steps: list[LowRankStep]) -> NeededBytes:
     each = 2 * (n - 1) * item * len(steps)
     small = each * r * (rows + columns)
 
+    mistakes = {
+        each * rows * columns: "That is an all-reduce of M itself: nothing is saved. Send only M q and Mᵀ P.",
+        small + each * rows * columns: "M itself travelled too. Send only M q and Mᵀ P.",
+        2 * small: (
+            "Does each number take 8 bytes? Send M q and Mᵀ P in the gradient's dtype, here float32."
+            if item == 4
+            else "Each of the two is sent twice."
+        ),
+        n * small // 2: "Every rank sent its part to every other: an all-reduce sends 2 (n − 1)/n of it.",
+    }
     return NeededBytes(
         small,
         "two all-reduces of r (rows + columns) numbers",
-        {
-            each * rows * columns: "That is an all-reduce of M itself: nothing is saved. Send only M q and Mᵀ P.",
-            small + each * rows * columns: "M itself travelled too. Send only M q and Mᵀ P.",
-            2 * small: (
-                "Does each number take 8 bytes? Send M q and Mᵀ P in the gradient's dtype, here float32."
-                if item == 4
-                else "Each of the two is sent twice."
-            ),
-            n * small // 2: "Every rank sent its part to every other: an all-reduce sends 2 (n − 1)/n of it.",
-        },
+        {size: words for size, words in mistakes.items() if size > small},  # fewer cannot hold the sums
         "Add up only M q, [rows, r], and Mᵀ P, [columns, r], over the ranks.",
         TOO_FEW,
     )

@@ -58,7 +58,10 @@ def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
-    """Draw steps whose totals differ in size; in small cases the first tells all slips apart."""
+    """Draw steps whose totals differ in size; in small cases the first tells all slips apart.
+
+    Raises AssertionError as `drawn_until`.
+    """
     told = n > 1 and k < numbers <= LARGEST_TOLD
     first = drawn_until(
         lambda step: not told or _tells(step),

@@ -24,6 +24,7 @@ from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.compared_steps import (
+    awaited,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
@@ -107,7 +108,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
 
-        wanted = Expected(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        wanted = awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
         feedback = wanted.wrong(residuals)
         if feedback:
             return unexamined | {AVERAGE: average, FEEDBACK: feedback}
@@ -153,7 +154,7 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
         if np.abs(own[own != 0]).min() < np.abs(residual).max():
             return {FEEDBACK: f"rank {rank} keeps a larger number than one that it sends: send the k largest."}
 
-    wanted = Expected("the average of the numbers that the ranks took off their residuals", [np.mean(sent, axis=0)] * len(sent))
+    wanted = awaited("the average of the numbers that the ranks took off their residuals", [np.mean(sent, axis=0)] * len(sent))
     return {FEEDBACK: wanted.wrong(averages)}
 
 
@@ -162,7 +163,7 @@ _TIES = "Where several numbers have the size of the k-th, send only enough to ma
 
 def _wanted_average(step: SparseStep, number: int, rounding: float) -> Expected:
     right = [step.average] * len(step.totals)
-    return Expected(f"the average of step {number}", right, partial(average_slips, step), rounding=rounding)
+    return awaited(f"the average of step {number}", right, partial(average_slips, step), rounding=rounding)
 
 
 def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Complaint:
@@ -170,14 +171,14 @@ def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Compla
     if not complaint or not complaint.endswith("differ)."):
         return complaint
 
-    got = next(got for got in held if not same(got, right, **wanted.margin))
+    got = next(got for got in held if not same(got, right, **wanted.margin(0)))
     found, expected = np.count_nonzero(got), np.count_nonzero(right)
     if found != expected:
         told = f"It has {count(found, 'number')} that are not zero, expected {expected}"
         return f"{complaint} {told}: each rank sends k = {step.k}."
 
     alone = step.senders < 2
-    if not same(got[alone], right[alone], **wanted.margin):
+    if not same(got[alone], right[alone], **wanted.margin(0)):
         return complaint
     return (
         f"{complaint} It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or "

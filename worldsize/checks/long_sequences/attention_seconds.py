@@ -81,7 +81,7 @@ def attention_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, float]) -> Layer:
-    """Draw a layer whose slips differ from the right values, as nearly all do."""
+    """Draw a layer whose slips differ from the right values, as nearly all do. Raises AssertionError as `drawn_until`."""
     draws = arena.draws
 
     def draw() -> Layer:

@@ -94,7 +94,7 @@ _ADVICE = {
 
 
 def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
-    """Draw a sequence on which every slip would show."""
+    """Draw a sequence on which every slip would show. Raises AssertionError as `drawn_until`."""
 
     def draw() -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
@@ -165,7 +165,7 @@ def _as_rows(rank: int, got: Any, right: np.ndarray) -> str:
             "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no key of a "
             "block."
         )
-    return went_through_float32(rank, got, right) if right.dtype == "float64" else ""
+    return went_through_float32(rank, got, right)
 
 
 def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:

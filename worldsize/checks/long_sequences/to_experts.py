@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import long_sequences
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import kind_in_words
@@ -194,19 +195,23 @@ def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
         ("forward", mixture.forward, "its tokens' rows"),
         ("backward", mixture.backward, "the gradient of its tokens, which travels the same way"),
     ):
-        ranks, near = range(len(returned)), NEAR[str(mixture.x[0].dtype)]
-        right = [mixture.with_zeros(whole_of(rank), rank) for rank in ranks]
-        given = mixture.x if way == "forward" else mixture.gradient
-        by_rank = [_slips(mixture, rank, whole_of(rank), given[rank]) for rank in ranks]
-        mistakes = {words: [slips[words] for slips in by_rank] for words in by_rank[0]}
+        near = NEAR[str(mixture.x[0].dtype)]
+        wholes = [whole_of(rank) for rank in range(len(returned))]
+        right = [mixture.with_zeros(whole, rank) for rank, whole in enumerate(wholes)]
+        mistakes = partial(_slips, mixture, wholes, mixture.x if way == "forward" else mixture.gradient)
         complaint = Expected(what, right, mistakes, rounding=near, near_zero=near).wrong([told[way][0] for told in returned])
         if complaint:
             return complaint
     return None
 
 
-def _slips(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {words for a slip: the rows that it gives}; `whole` are a rank's rows as if no token were dropped."""
+def _slips(mixture: Mixture, wholes: ByRank, given: ByRank) -> Mistakes:
+    """Return {words for a slip: the rows that it gives, by rank}; `wholes` are each rank's rows as if no token were dropped."""
+    by_rank = [_slips_of(mixture, rank, whole, x) for rank, (whole, x) in enumerate(zip(wholes, given, strict=True))]
+    return {words: [slips[words] for slips in by_rank] for words in by_rank[0]}
+
+
+def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
     kept, dropped = mixture.kept(rank), mixture.dropped(rank)
     by_expert = [place for place in np.argsort(mixture.chosen[rank], kind="stable").tolist() if place in kept]
     in_order = np.zeros_like(whole)

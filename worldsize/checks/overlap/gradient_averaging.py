@@ -37,7 +37,6 @@ BUCKETS = "one all-reduce a bucket"
 SPARE = "micro-batches cost no messages"
 GRAPHS = "one micro-batch in memory at a time"
 
-
 SIZES = [3, 5, 5, 5, 4]
 SLOW = Link("100 MB/s", "3 ms")  # so slow that a sum cannot have arrived as soon as it begins
 SLOWER = Link("100 MB/s", "50 ms")  # a sum of two ranks takes 100 ms, and four layers' declared work 20 ms

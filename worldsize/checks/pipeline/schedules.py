@@ -42,7 +42,6 @@ NO_NEEDLESS_WAIT = "no stage waits longer than it must"
 FEW_HELD = "nor does it for holding at most p − s micro-batches on stage s"
 IN_ORDER = "every layer is in one stage, in order"
 BALANCED = "no other cuts have a faster slowest stage"
-# The property that defines a schedule carries most points: GPipe's order is not 1F1B's, nor an even cut a balanced one.
 
 ROUNDING = 1e-9  # relative, for sums in another order
 CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
@@ -56,12 +55,14 @@ CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
 )
 
 
+# The property that defines a schedule carries most points: GPipe's order is not 1F1B's, nor an even cut a balanced one.
 @exercise({COMPLETE: 0.25, FORWARDS_FIRST: 0.75})
 def gpipe(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check the schedule of a pipeline in GPipe's order.
 
     `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
     """
+
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _unplayable(ended.returned, micro_batches)
         if wrong:
@@ -77,6 +78,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Iterable[Case]:
 
     `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
     """
+
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _unplayable(ended.returned, micro_batches)
         if wrong:

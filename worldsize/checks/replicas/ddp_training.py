@@ -23,7 +23,7 @@ from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import UNEXAMINED, Complaint
-from worldsize.units import count
+from worldsize.units import count as counted
 
 ALIKE = "all ranks hold the same weights"
 TOGETHER = "one step is that of all ranks' examples together"
@@ -267,7 +267,7 @@ def _no_history(got: Any, rank: int) -> Complaint:
 
     sizes = list(map(size, got))
     if len(sizes) != EPOCHS or set(sizes) != {INPUTS + 1}:
-        return f"rank {rank}: expected {shape}, got {count(len(sizes), 'row')} of {', '.join(map(str, sizes))} numbers"
+        return f"rank {rank}: expected {shape}, got {counted(len(sizes), 'row')} of {', '.join(map(str, sizes))} numbers"
 
     try:
         rows_of(got)

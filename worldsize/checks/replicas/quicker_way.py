@@ -32,7 +32,7 @@ FITS = "a way that does not fit is not chosen; None where neither fits"
 REPLICAS, STAGES = "replicas", "stages"
 CLEAR = 0.03  # of the longer step: the least gap between the two ways, by the right rule and by the slip's
 TIMES = 2  # questions for each slip
-MOST_DRAWS = 20_000
+MOST_QUESTIONS = 20_000  # drawn for one that shows a slip
 NO_LIMIT = 10**15  # bytes: more than any model drawn here needs
 
 
@@ -231,7 +231,10 @@ def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[
 
 
 def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
-    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart."""
+    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart.
+
+    Raises AssertionError as `drawn_until`.
+    """
 
     def tells(q: SpreadSetting) -> bool:
         expected = right(q) if unlike is None else by_slip(q, unlike)
@@ -241,7 +244,7 @@ def question_for(words: str, limited: bool, draws: random.Random, unlike: str | 
         seconds = [sorted([replicas(q), stages(q)]) for replicas, stages in rules]
         return all(longer - shorter > CLEAR * longer for shorter, longer in seconds)
 
-    return drawn_until(tells, lambda: _drawn(limited, draws), f"quicker_way, {words!r} beside {unlike!r}", MOST_DRAWS)
+    return drawn_until(tells, lambda: _drawn(limited, draws), f"quicker_way, {words!r} beside {unlike!r}", MOST_QUESTIONS)
 
 
 def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:

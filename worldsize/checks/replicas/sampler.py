@@ -17,7 +17,7 @@ import numpy as np
 from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.draws import drawn_until
+from worldsize.checks.kit.draws import MOST_DRAWS, drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
@@ -36,7 +36,7 @@ DRAWN = (4, range(14, 120, 4))  # comes first; the drawn number of examples is a
 COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, property)
 LABELS = 4
 MORE = 12  # sets of outcomes after the one that tells slips apart
-FOR_WORDS, TRIES = 150, 1000  # draws before the most telling one is taken, and before giving up
+FOR_WORDS = 150  # draws before the most telling one is taken
 # float32 holds 7 digits; two accuracies over so few examples differ by far more
 ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 
@@ -78,7 +78,10 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
 
 
 def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
-    """Draw a seed and an epoch whose right shares do not look like a mistake by chance."""
+    """Draw a seed and an epoch whose right shares do not look like a mistake by chance.
+
+    Raises AssertionError as `drawn_until`.
+    """
 
     def tells(drawn: tuple[int, int]) -> bool:
         seed, epoch = drawn
@@ -253,7 +256,7 @@ def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
     If there is padding beside examples, no slip may give the exact accuracy. Raises AssertionError if no draw does.
     """
     best, most = None, 0
-    for tried in range(TRIES):
+    for tried in range(MOST_DRAWS):
         if best is not None and tried >= FOR_WORDS:
             return best
 
@@ -271,7 +274,9 @@ def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
         if found > most:
             best, most = right, found
 
-    raise AssertionError(f"exact_accuracy: {TRIES} draws for {n} ranks and {count} examples, and in none is every slip wrong")
+    raise AssertionError(
+        f"exact_accuracy: {MOST_DRAWS} draws for {n} ranks and {count} examples, and in none is every slip wrong"
+    )
 
 
 def _order(count: int, n: int) -> np.ndarray:

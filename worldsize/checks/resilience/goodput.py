@@ -177,7 +177,10 @@ def goodput(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _telling(draws: random.Random, kind: str) -> Day:
-    """Draw a day on which this property's rule decides, and no rule of a later property."""
+    """Draw a day on which this property's rule decides, and no rule of a later property.
+
+    Raises AssertionError as `drawn_until`.
+    """
     order = [NONE, *SLIPS]
 
     def tells(day: Day) -> bool:
@@ -191,7 +194,10 @@ def _telling(draws: random.Random, kind: str) -> Day:
 
 
 def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
-    """Draw a day with so many failures, none within MARGIN of the end of work, a save, a restart or the day."""
+    """Draw a day with so many failures, none within MARGIN of the end of work, a save, a restart or the day.
+
+    Raises AssertionError as `drawn_until`.
+    """
 
     def draw() -> Day:
         times = sorted(round(draws.uniform(0, day_s), 3) for _ in range(failures))

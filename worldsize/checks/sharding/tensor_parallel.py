@@ -21,6 +21,7 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import ByRank, Expected
 from worldsize.checks.kit.judge import Case, ranks_in_words, though_right
@@ -86,16 +87,23 @@ def sequence_parallel(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callable, messages: str) -> Iterator[Case]:
-    for n, rows, width, hidden, steps in sizes:
-        generator = np.random.default_rng(arena.draws.getrandbits(32))
-        shards = None
-        while shards is None or (n > 1 and not _slips_are_told(shards)):
-            weights = MlpWeights.drawn(generator, width, hidden)
-            batches = [tuple(generator.normal(size=(2, rows, width))) for _ in range(steps)]
-            shards = shards_of(generator, n, weights, batches)
-
+    for size in sizes:
+        shards = _drawn(np.random.default_rng(arena.draws.getrandbits(32)), shards_of, *size)
         run = partial(arena.ranks, fn, shards.inputs, driver=sharding.kept_for_backward)
         yield Case(shards.name, run, partial(_examine, shards=shards, messages=messages), _ADVICE)
+
+
+def _drawn(
+    generator: np.random.Generator, shards_of: Callable, n: int, rows: int, width: int, hidden: int, steps: int
+) -> Shards:
+    """Draw a case in which each slip would be named. Raises AssertionError as `drawn_until`."""
+
+    def draw() -> Shards:
+        weights = MlpWeights.drawn(generator, width, hidden)
+        batches = [tuple(generator.normal(size=(2, rows, width))) for _ in range(steps)]
+        return shards_of(generator, n, weights, batches)
+
+    return drawn_until(lambda shards: n == 1 or _slips_are_told(shards), draw, f"shards on {n} ranks")
 
 
 def _slips_are_told(shards: Shards) -> bool:

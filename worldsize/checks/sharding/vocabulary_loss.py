@@ -286,8 +286,9 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
 
     right = [slope.astype(dtype) for slope in gradients(task)]
     wanted = Expected(
-        "the gradient of its logits", right, named, rounding=NEAR[dtype], near_zero=NEAR[dtype], otherwise=went_through_float32
-    )
+        "the gradient of its logits", right, named, rounding=NEAR[dtype], near_zero=NEAR[dtype],
+        otherwise=partial(went_through_float32, near_zero=SINGLE),
+    )  # fmt: skip
     return wanted.wrong([slope for _, slope in returned])
 
 

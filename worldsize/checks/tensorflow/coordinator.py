@@ -156,7 +156,7 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
     """Draw [right answers, examples] of six parts, until no mistake gives the right share by luck.
 
     Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
-    then count twice unseen.
+    then count twice unseen. Raises AssertionError as `drawn_until`.
     """
 
     def draw() -> list[list[int]]:

@@ -362,7 +362,10 @@ class SubmissionMarking:
 
 
 def _verdict(exercise: Exercise, arena: Arena, incidents: list[Incident]) -> Verdict:
-    """Return the check's verdict; values that make the check itself fail earn nothing. A lack of memory joins `incidents`."""
+    """Return the check's verdict; values that make the check itself fail earn nothing.
+
+    Where the values do not fit into memory, it adds "crashed" to `incidents`.
+    """
     try:
         return run_check(exercise.id, arena, *map(Submitted, exercise.functions))
     except (SandboxLost, NoSandbox, OSError, NotPlayable, PlayLost):  # not the check's findings
