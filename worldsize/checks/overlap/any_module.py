@@ -38,8 +38,8 @@ ONCE = "each gradient travels once a step, in buckets of the cap"
 
 NEAR = {"float64": 1e-10, "float32": 1e-5}  # after ten steps; one float32 weight makes a whole module float32
 RANKS = dict(zip(MODULES, (2, 3, 4, 3, 2, 3, 2), strict=True))
-MANY, MANY_STEPS = 5, 3
-TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # caps; a weight has 120 to 200 bytes
+MANY, FEW_STEPS = 5, 3
+TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY.also(steps=1), 100, [[3], [2], [1], [0]]))  # caps; a weight has 120 to 200 bytes
 
 HINTS = {
     "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and takes no hook. Broadcast rank 0's "
@@ -132,9 +132,10 @@ def wrap_module(arena: Arena, fn: Callable) -> Iterator[Case]:
         training = _drawn(arena, name, n)
         yield _modules(arena, fn, f"{ranks_in_words(n)}, {name}", [training])
 
-    yield _modules(arena, fn, "1 rank, all of these modules, one after the other", [_drawn(arena, name, 1) for name in MODULES])
+    alone = [_drawn(arena, name, 1, steps=FEW_STEPS) for name in MODULES]
+    yield _modules(arena, fn, "1 rank, all of these modules, one after the other", alone)
     name = arena.draws.choice(list(MODULES)[:3])
-    training = _drawn(arena, name, MANY, dtype="float32", steps=MANY_STEPS)
+    training = _drawn(arena, name, MANY, dtype="float32", steps=FEW_STEPS)
     yield _modules(arena, fn, f"{ranks_in_words(MANY)}, {name}, in float32", [training])
 
     for kind, cap_bytes, buckets in TIMED:
