@@ -12,9 +12,10 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives.long_tensors import Runs
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, ranks_in_words
 from worldsize.checks.kit.transfers import sent_by_each
-from worldsize.checks.kit.values import first_difference, inputs_for
+from worldsize.checks.kit.values import inputs_for
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace, ring_links, stray
 
@@ -64,7 +65,7 @@ def pass_right(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], at_large: bool) -> dict[str, Complaint]:
-    value = first_complaint(_wrong_value(got, inputs, rank) for rank, got in enumerate(ended.returned))
+    value = _expected(inputs).wrong(ended.returned)
     messages = _wrong_messages(ended.trace)
     if len(inputs) == 1:
         return {ALONE: value or messages}
@@ -73,21 +74,15 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], at_large: bool) -> di
     return {VALUES: value, MESSAGES: messages}
 
 
-def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> Complaint:
-    n = len(inputs)
-    if n == 1:
-        return first_difference(got, inputs[0], rank, "its own values")
+def _expected(inputs: list[np.ndarray]) -> Expected:
+    if len(inputs) == 1:
+        return Expected("its own values", inputs)
 
-    left, right = (rank - 1) % n, (rank + 1) % n
-    complaint = first_difference(got, inputs[left], rank, f"rank {left}'s values")
-    if complaint is None or not isinstance(got, np.ndarray):
-        return complaint
-
-    if np.array_equal(got, inputs[rank]):
-        return f"{complaint}. This is the rank's own tensor: return the received tensor"
-    if n > 2 and np.array_equal(got, inputs[right]):
-        return f"{complaint}. This is the right neighbour's tensor: the ring turns the wrong way"
-    return complaint
+    mistakes = {
+        "This is the rank's own tensor: return the received tensor.": inputs,
+        "This is the right neighbour's tensor: the ring turns the wrong way.": [*inputs[1:], inputs[0]],
+    }
+    return Expected(lambda rank: f"rank {(rank - 1) % len(inputs)}'s values", [inputs[-1], *inputs[:-1]], mistakes)
 
 
 def _wrong_messages(trace: Trace) -> Complaint:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks.kit.judge import first_complaint
 from worldsize.checks.kit.values import TOLERANCE, first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint
 
@@ -50,36 +51,43 @@ def went_through_float32(rank: int, got: Any, right: np.ndarray, near_zero: floa
 class Expected:
     """A tensor: its name in messages, its right value on each rank, other right values (`too`), and known mistakes.
 
-    `mistakes` may be a function, which is called only if something is wrong. `rounding` is the error allowed, relative to each
-    value. `near_zero`, an absolute error, is allowed besides; its default is `rounding` of the rank's largest value.
+    `name` may be a function of the rank. `mistakes` may be a function, which is called only if something is wrong. `rounding`
+    is the error allowed, relative to each value. `near_zero`, an absolute error, is allowed besides; its default is `rounding`
+    of the rank's largest value.
     `but_for_nan`: a mistake explains what came back also where that has NaN, as where a rank computed with what it was not given.
+    `equal_nan`: the right value may hold NaN, and then it is right.
     `otherwise(rank, got, right)` says what can be said of a wrong value that no mistake explains.
     """
 
-    name: str
+    name: str | Callable[[int], str]
     by_rank: ByRank
     mistakes: Mistakes | Callable[[], Mistakes] = field(default_factory=dict)
     too: Sequence[ByRank] = ()
     rounding: float = TOLERANCE
     near_zero: float | None = None
     but_for_nan: bool = False
+    equal_nan: bool = False
     otherwise: Callable[[int, Any, np.ndarray], str] = as_number
 
     def wrong(self, held: Sequence[Any]) -> Complaint:
         """Return a complaint about the first rank whose tensor is not the right one, with the mistake; None if all are right."""
-        for rank, (got, right) in enumerate(zip(held, self.by_rank, strict=True)):
-            margin = self.margin(rank)
-            complaint = first_difference(got, right, rank, self.name, **margin)
-            if not complaint or any(first_difference(got, other[rank], rank, "", **margin) is None for other in self.too):
-                continue
-            mistakes = self.mistakes() if callable(self.mistakes) else self.mistakes
-            found = first_slip(lambda given, got=got, rank=rank: self._gives(got, given[rank], rank), mistakes)
-            return f"{complaint}. {found or self.otherwise(rank, got, right)}".rstrip()
-        return None
+        on_ranks = (self.wrong_on(rank, got) for rank, got in zip(range(len(self.by_rank)), held, strict=True))
+        return first_complaint(on_ranks)
+
+    def wrong_on(self, rank: int, got: Any) -> Complaint:
+        """Return a complaint if a rank's tensor is not the right one, with the mistake, or None."""
+        margin, right = self.margin(rank), self.by_rank[rank]
+        name = self.name(rank) if callable(self.name) else self.name
+        complaint = first_difference(got, right, rank, name, **margin, equal_nan=self.equal_nan)
+        if not complaint or any(first_difference(got, other[rank], rank, "", **margin) is None for other in self.too):
+            return None
+        mistakes = self.mistakes() if callable(self.mistakes) else self.mistakes
+        found = first_slip(lambda given: self._gives(got, given[rank], rank), mistakes)
+        return f"{complaint}. {found or self.otherwise(rank, got, right)}".rstrip()
 
     def margin(self, rank: int) -> dict[str, float]:
         """Return the errors allowed on a rank, as the arguments `tolerance` and `near_zero` of `first_difference` and `same`."""
-        largest = float(np.abs(self.by_rank[rank]).max(initial=0.0))
+        largest = float(np.nanmax(np.abs(self.by_rank[rank]), initial=0.0))
         return {
             "tolerance": self.rounding,
             "near_zero": self.rounding * largest if self.near_zero is None else self.near_zero,

@@ -38,13 +38,15 @@ def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") 
     return inputs
 
 
-def differing(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> np.ndarray:
+def differing(
+    got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0, equal_nan: bool = False
+) -> np.ndarray:
     """Return the flat indices at which two arrays of one shape differ by more than rounding.
 
     `tolerance` is relative to the expected value; `near_zero` is absolute, for expected values that are sums of larger
-    ones. NaN equals nothing.
+    ones. NaN equals nothing, or NaN with `equal_nan`.
     """
-    far = ~np.isclose(got, expected, rtol=tolerance, atol=near_zero)
+    far = ~np.isclose(got, expected, rtol=tolerance, atol=near_zero, equal_nan=equal_nan)
     return np.flatnonzero(far.reshape(-1))
 
 
@@ -58,18 +60,17 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
 
 def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> bool:
     """Return whether two arrays agree within rounding. NaN, the mean over no examples, equals NaN."""
-    apart = differing(got, expected, tolerance, near_zero)
-    both_nan = np.isnan(got) & np.isnan(expected)
-    return bool(both_nan.reshape(-1)[apart].all())
+    return not differing(got, expected, tolerance, near_zero, equal_nan=True).size
 
 
 def first_difference(
-    got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0
-) -> Complaint:
+    got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0,
+    equal_nan: bool = False,
+) -> Complaint:  # fmt: skip
     """Return a complaint about the first element that differs from `expected`, or None.
 
-    Another shape or dtype, or no tensor at all, is a complaint, too. `tolerance` and `near_zero` are as in `differing`.
-    `rank` is None for a tensor of no rank.
+    Another shape or dtype, or no tensor at all, is a complaint, too. `tolerance`, `near_zero` and `equal_nan` are as in
+    `differing`. `rank` is None for a tensor of no rank.
     """
     whose, of_whose = ("", "") if rank is None else (f"rank {rank}: ", f"rank {rank}, ")
     if not isinstance(got, np.ndarray):
@@ -79,7 +80,7 @@ def first_difference(
     if got.dtype != expected.dtype:
         return f"{whose}expected {what} as {expected.dtype}, got {got.dtype}"
 
-    where = differing(got, expected, tolerance, near_zero)
+    where = differing(got, expected, tolerance, near_zero, equal_nan)
     if not where.size:
         return None
 

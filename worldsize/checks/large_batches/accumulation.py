@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +19,10 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.big_batch import stepped
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected
 from worldsize.checks.kit.judge import Case, first_complaint, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import differing, first_slip, same
+from worldsize.checks.kit.values import first_slip, same
 from worldsize.checks.large_batches.big_batch import LAYERS, BigBatch
 from worldsize.checks.overlap.live_graphs import passes, too_many
 from worldsize.checks.verdict import UNEXAMINED, Complaint
@@ -93,19 +96,19 @@ def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
 
 def _wrong_weights(ended: ArenaResult, batch: BigBatch) -> Complaint:
     for step, right in enumerate(batch.weights):
-        for rank, told in enumerate(ended.returned):
-            got = told[step]
-            if not same(got, right, near_zero=NEAR_ZERO):
-                i = int(differing(got, right, near_zero=NEAR_ZERO)[0])
-                where = f"rank {rank}, after step {step}, weight {i}: expected {right[i]:.8g}, got {got[i]:.8g}."
-                return f"{where} {_mistake(ended, batch, rank, step)}"
+        wanted = Expected(
+            f"the weights after step {step}", [right] * batch.ranks, near_zero=NEAR_ZERO,
+            otherwise=partial(_mistake, ended=ended, batch=batch, step=step),
+        )  # fmt: skip
+        wrong = wanted.wrong([told[step] for told in ended.returned])
+        if wrong:
+            return wrong
 
     return None
 
 
-def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
+def _mistake(rank: int, got: Any, right: np.ndarray, *, ended: ArenaResult, batch: BigBatch, step: int) -> str:
     returned = ended.returned
-    got = returned[rank][step]
     before = returned[rank][step - 1] if step else batch.start
     if np.array_equal(got, before):
         return "The weights have not moved: call optimizer.step() after the last part."

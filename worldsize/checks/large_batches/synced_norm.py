@@ -23,7 +23,7 @@ from worldsize.checks.kit.expected import Expected
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import first_difference, kind_in_words, same
+from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.large_batches import batch_norm_reference
 from worldsize.checks.large_batches.batch_norm_reference import NAMES, NormTask
 from worldsize.checks.verdict import UNEXAMINED, Complaint
@@ -152,16 +152,17 @@ def _otherwise(rank: int, got: Any, right: np.ndarray, lone_row: bool) -> str:
 def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
     right = batch_norm_reference.reference(task)
     for k, name in enumerate(NAMES[:2]):
-        for rank, expected in enumerate(right[name]):
-            got = ended.returned[rank][k]
-            if isinstance(got, np.ndarray) and got.dtype.kind == "f":
-                got = got.astype(expected.dtype)  # an answer in float64 is right here; `_examine_float32` asks for x's dtype
-            near_zero = NEAR_FLOAT32 * float(np.abs(expected).max())
-            complaint = first_difference(got, expected, rank, name, NEAR_FLOAT32, near_zero)
-            if complaint:
-                return f"{complaint}. {UNSAFE}"
+        held = [_in_dtype(told[k], right[name][0].dtype) for told in ended.returned]
+        wrong = Expected(name, right[name], rounding=NEAR_FLOAT32, otherwise=lambda *_: UNSAFE).wrong(held)
+        if wrong:
+            return wrong
 
     return None
+
+
+def _in_dtype(got: Any, dtype: np.dtype) -> Any:
+    """Return a tensor of floats in `dtype`: an answer in float64 is right here; `_examine_float32` asks for x's dtype."""
+    return got.astype(dtype) if isinstance(got, np.ndarray) and got.dtype.kind == "f" else got
 
 
 def _changed(after: Sequence[Any], task: NormTask) -> Complaint:

@@ -20,9 +20,10 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_module
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
-from worldsize.checks.kit.values import first_difference, first_slip, same
+from worldsize.checks.kit.values import first_slip, same
 from worldsize.checks.overlap import gradient_averaging, wrong_weights
 from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, SIZES, STEADY, TrainingKind, hinted
 from worldsize.checks.overlap.wrong_weights import OverlapTraining
@@ -192,15 +193,26 @@ def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[st
 def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complaint:
     for when in ("start", "first", "end"):
         for rank, told in enumerate(returned):
-            for name, expected in training.expected[when].items():
-                near = training.near(expected)
-                complaint = first_difference(told[when].get(name), expected, rank, f"`{name}`, as in one process", near, near)
-                if complaint:
-                    return f"{complaint}. {_mistake(told, training, rank, name, when)}".rstrip()
+            wanted = _expected(training, when, told)
+            complaint = first_complaint(tensor.wrong_on(rank, told[when].get(name)) for name, tensor in wanted.items())
+            if complaint:
+                return complaint
     return None
 
 
-def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: str) -> str:
+def _expected(training: ModuleTraining, when: str, told: dict) -> dict[str, Expected]:
+    """Return a module's parameters and buffers as they must be, by name."""
+    tensors = {}
+    for name, value in training.expected[when].items():
+        near = training.near(value)
+        tensors[name] = Expected(
+            f"`{name}`, as in one process", [value] * training.world_size, rounding=near, near_zero=near,
+            otherwise=partial(_mistake, told=told, training=training, name=name, when=when),
+        )  # fmt: skip
+    return tensors
+
+
+def _mistake(rank: int, got: Any, right: np.ndarray, *, told: dict, training: ModuleTraining, name: str, when: str) -> str:
     if when == "start":
         if not same(told["start"][name], training.starts[rank][name]):
             return "All ranks begin with rank 0's values: broadcast them."

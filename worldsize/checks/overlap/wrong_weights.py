@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from worldsize.checks.kit.values import differing, same
+from worldsize.checks.kit.expected import Expected
+from worldsize.checks.kit.values import same
 from worldsize.checks.verdict import Complaint
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.pytorch import timed_network
@@ -168,14 +169,14 @@ def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complai
         held.append(weights)
 
     for k in sorted(range(len(shapes)), key=lambda k: training.learns[k]):  # frozen first: they spoil the others
-        expected = training.expected[k]
-        for rank, weights in enumerate(held):
-            if not _same(weights[k], expected):
-                i = int(differing(weights[k], expected, near_zero=NEAR_ZERO)[0])
-                wanted, got = (x.reshape(-1)[i] for x in (expected, weights[k]))
-                where = f"rank {rank}, weight of layer {' and '.join(map(str, training.layers(k)))}, element {i}"
-                mistake = _mistake(held, training, rank, k)
-                return f"{where}: expected {wanted:.6g}, as in one process, got {got:.6g}. {mistake}"
+        weight = Expected(
+            f"one process's weight of layer {' and '.join(map(str, training.layers(k)))}",
+            [training.expected[k]] * training.world_size, near_zero=NEAR_ZERO,
+            otherwise=partial(_mistake, held=held, training=training, k=k),
+        )  # fmt: skip
+        wrong = weight.wrong([weights[k] for weights in held])
+        if wrong:
+            return wrong
 
     return None
 
@@ -183,8 +184,10 @@ def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complai
 # ---- mistakes --------------------------------------------------------------------------------
 
 
-def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, rank: int, k: int) -> str:
-    starts, got = training.starts, held[rank][k]
+def _mistake(
+    rank: int, got: Any, right: np.ndarray, *, held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, k: int
+) -> str:
+    starts = training.starts
     if not training.learns[k]:
         if _same(got, starts[rank][k]):
             return f"This frozen weight is still rank {rank}'s own: broadcast all weights from rank 0, frozen ones too."

@@ -19,7 +19,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, same
-from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
+from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, not_in_place, tensor_of
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import number, times
 
@@ -125,23 +125,17 @@ def _wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], count
     `on_ranks.in_memory`). `inputs[rank]` holds the means over that rank's own examples.
     """
     means = _combine(inputs, np.divide(counts, sum(counts)))
-    found = first_wrong(held, means)
-    if not found:
-        return not_in_place(noted, means)
 
-    rank, k, got = found
-    where = mismatch(rank, k, got, means[k])
-    if not isinstance(got, np.ndarray) or got.shape != means[k].shape:
-        return where
+    def diagnosis(rank: int, k: int, got: np.ndarray) -> str:
+        if np.any(np.isnan(means[k]) & ~np.isnan(got)):
+            faulty = next(r for r, own in enumerate(inputs) if counts[r] and np.isnan(own[k]).any())
+            return (
+                f"Rank {faulty} has {counts[faulty]} examples with a NaN gradient: that is a fault, and the mean must show it. "
+                f"Leave out only a rank whose count is 0."
+            )
+        return _mean_mistake(got, tensor_of(noted[rank]["returned"], k), inputs, counts, rank, k)
 
-    if np.any(np.isnan(means[k]) & ~np.isnan(got)):
-        faulty = next(r for r, own in enumerate(inputs) if counts[r] and np.isnan(own[k]).any())
-        return (
-            f"{where}. Rank {faulty} has {counts[faulty]} examples with a NaN gradient: that is a fault, and the mean must "
-            f"show it. Leave out only a rank whose count is 0."
-        )
-    given = tensor_of(noted[rank]["returned"], k)
-    return f"{where}. {_mean_mistake(got, given, inputs, counts, rank, k)}"
+    return first_wrong(held, means, diagnosis) or not_in_place(noted, means)
 
 
 def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:

@@ -6,29 +6,52 @@ model. `on_ranks.in_memory` records both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import alike, differing
+from worldsize.checks.kit.expected import Expected
 from worldsize.checks.verdict import Complaint
 
 Arrays = Sequence[np.ndarray]
 # weights are copied, and all else is float64: sums in another order differ by less
 NEAR_ZERO = 1e-9
-EXACT = {"tolerance": 1e-11, "near_zero": NEAR_ZERO}
+ROUNDING = 1e-11
+EXACT = {"tolerance": ROUNDING, "near_zero": NEAR_ZERO}
+
+Diagnosis = Callable[[int, int, np.ndarray], str]  # of a rank, an index in the list, and the wrong value
 
 
-def first_wrong(held: Sequence[Any], expected: Arrays) -> tuple[int, int, Any] | None:
-    """Return the first wrong tensor of the first rank that has one, as (rank, index in the list, value), or None."""
+def first_wrong(held: Sequence[Any], right: Arrays, diagnosis: Diagnosis | None = None) -> Complaint:
+    """Return a complaint about the first wrong tensor of the first rank whose list is not `right`, or None.
+
+    `diagnosis` says how a tensor of the right shape came to its wrong value.
+    """
     for rank, tensors in enumerate(held):
-        for k, right in enumerate(expected):
+        for k in range(len(right)):
             got = tensor_of(tensors, k)
-            if not isinstance(got, np.ndarray) or got.shape != right.shape or not alike(got, right, **EXACT):
-                return rank, k, got
+            if got is None:
+                return (
+                    f"rank {rank}, tensor {k} of the list is gone: leave the list as it is, and write into its tensors"
+                )
+            complaint = _expected(k, right, len(held), diagnosis).wrong_on(rank, got)
+            if complaint:
+                return complaint
 
     return None
+
+
+def _expected(k: int, right: Arrays, world_size: int, diagnosis: Diagnosis | None = None) -> Expected:
+    def otherwise(rank: int, got: Any, wanted: np.ndarray) -> str:
+        if diagnosis is None or not isinstance(got, np.ndarray) or got.shape != wanted.shape:
+            return ""
+        return diagnosis(rank, k, got)
+
+    return Expected(
+        f"tensor {k} of the list", [right[k]] * world_size, rounding=ROUNDING, near_zero=NEAR_ZERO, equal_nan=True,
+        otherwise=otherwise,
+    )  # fmt: skip
 
 
 def tensor_of(returned: Any, k: int) -> Any:
@@ -38,32 +61,17 @@ def tensor_of(returned: Any, k: int) -> Any:
     return None
 
 
-def mismatch(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
-    """Say how the k-th tensor of a rank's list, which `first_wrong` has found, differs from the expected one."""
-    where = f"rank {rank}, tensor {k} of the list"
-    if got is None:
-        return f"{where} is gone: leave the list as it is, and write into its tensors"
-    if not isinstance(got, np.ndarray):
-        return f"{where}: expected shape {list(expected.shape)}, got {type(got).__name__}"
-    if got.shape != expected.shape:
-        return f"{where}: expected shape {list(expected.shape)}, got {list(got.shape)}"
-
-    far = differing(got, expected, **EXACT)  # NaN differs from NaN here: skip elements where both are
-    i = int(next(place for place in far if not np.isnan(got.reshape(-1)[place]) or not np.isnan(expected.reshape(-1)[place])))
-    return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
-
-
-def not_in_place(noted: Sequence[Any], expected: Arrays) -> Complaint:
+def not_in_place(noted: Sequence[Any], right: Arrays) -> Complaint:
     """Return a complaint if the list is right but the memory of the tensors handed in is not, or None."""
-    found = first_wrong([of_rank["memory"] for of_rank in noted], expected)
-    if not found:
-        return None
-
-    rank, k, _ = found
-    replaced = "the tensor got other memory (by .data = …, or set_)"
-    if not noted[rank]["same"][k]:
-        replaced = "another tensor took its place in the list"
-    return (
-        f"rank {rank}, tensor {k} of the list: the numbers are right, but {replaced}: the model, which holds the "
-        f"old tensor, still sees the old numbers. Write into that tensor: receive into it, copy_, mul_, +=."
-    )
+    for rank, of_rank in enumerate(noted):
+        for k, got in enumerate(of_rank["memory"]):
+            if _expected(k, right, len(noted)).wrong_on(rank, got) is None:
+                continue
+            replaced = "the tensor got other memory (by .data = …, or set_)"
+            if not of_rank["same"][k]:
+                replaced = "another tensor took its place in the list"
+            return (
+                f"rank {rank}, tensor {k} of the list: the numbers are right, but {replaced}: the model, which holds the "
+                f"old tensor, still sees the old numbers. Write into that tensor: receive into it, copy_, mul_, +=."
+            )
+    return None

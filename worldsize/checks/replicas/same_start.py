@@ -18,7 +18,7 @@ from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import TOLERANCE, same
-from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, mismatch, not_in_place, tensor_of
+from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, not_in_place, tensor_of
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import times
 
@@ -91,16 +91,11 @@ def _wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arr
     The complaint names the first tensor in the lists `held[rank]` that differs from rank 0's, or else the first whose
     memory differs. `noted[rank]` is the record of `on_ranks.in_memory`.
     """
-    found = first_wrong(held, inputs[0])
-    if not found:
-        return not_in_place(noted, inputs[0])
 
-    rank, k, got = found
-    where = mismatch(rank, k, got, inputs[0][k])
-    if not isinstance(got, np.ndarray):
-        return where
-    given = tensor_of(noted[rank]["returned"], k)
-    return f"{where}. {_start_mistake(got, given, inputs, rank, k)}"
+    def diagnosis(rank: int, k: int, got: np.ndarray) -> str:
+        return _start_mistake(got, tensor_of(noted[rank]["returned"], k), inputs, rank, k)
+
+    return first_wrong(held, inputs[0], diagnosis) or not_in_place(noted, inputs[0])
 
 
 def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
