@@ -160,6 +160,13 @@ def kind_in_words(got: Any) -> str:
     return f"a {type(got).__name__}"
 
 
+def other_than_tuple(got: Any, length: int) -> str:
+    """Return what came in words if it is not a tuple or a list of `length` values, else an empty text."""
+    if not isinstance(got, tuple):  # `arrays.plain` makes tuples of lists
+        return kind_in_words(got)
+    return "" if len(got) == length else f"{len(got)} values"
+
+
 def shown(got: Any, most: int = 60) -> str:
     """Return `got` as Python writes it, up to `most` characters; numbers have at most nine digits, the same on any machine."""
     if got is None:

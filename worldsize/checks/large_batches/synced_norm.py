@@ -23,7 +23,7 @@ from worldsize.checks.kit.expected import Expected
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import kind_in_words, same
+from worldsize.checks.kit.values import kind_in_words, other_than_tuple, same
 from worldsize.checks.large_batches import batch_norm_reference
 from worldsize.checks.large_batches.batch_norm_reference import NAMES, NormTask
 from worldsize.checks.verdict import UNEXAMINED, Complaint
@@ -126,11 +126,9 @@ def _promoted(returned: Sequence[Any], dtype: np.dtype) -> Complaint:
 
 def _no_four(returned: Sequence[Any]) -> Complaint:
     for rank, got in enumerate(returned):
-        wanted = f"rank {rank}: expected {', '.join(NAMES)}, four tensors, got"
-        if not isinstance(got, tuple):
-            return f"{wanted} {kind_in_words(got)}"
-        if len(got) != len(NAMES):
-            return f"{wanted} {len(got)} values"
+        came = other_than_tuple(got, len(NAMES))
+        if came:
+            return f"rank {rank}: expected {', '.join(NAMES)}, four tensors, got {came}"
     return None
 
 

@@ -15,7 +15,7 @@ from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
 from worldsize.checks.kit.judge import though_right
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import TOLERANCE, kind_in_words, shown
+from worldsize.checks.kit.values import TOLERANCE, other_than_tuple, shown
 from worldsize.checks.verdict import Complaint
 
 NO_WEIGHT = 1e-12  # added to scales and norms, so that none is zero
@@ -109,10 +109,9 @@ def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
     """Return a complaint if a rank did not return a tuple of `count` tensors, called `names`, at each step."""
     for rank, told in enumerate(ended.returned):
         for step, got in enumerate(told, 1):
-            if not isinstance(got, tuple):
-                return f"rank {rank}, step {step}: expected {names}, got {kind_in_words(got)}"
-            if len(got) != count:
-                return f"rank {rank}, step {step}: expected {names}, got {len(got)} values"
+            came = other_than_tuple(got, count)
+            if came:
+                return f"rank {rank}, step {step}: expected {names}, got {came}"
             for value in got:
                 if not isinstance(value, np.ndarray):
                     return f"rank {rank}, step {step}: expected {names}, all of them tensors, got {shown(value)} among them"

@@ -22,7 +22,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import kind_in_words
+from worldsize.checks.kit.values import other_than_tuple
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import experts
 from worldsize.units import count
@@ -140,8 +140,8 @@ def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, told in enumerate(returned):
         for way in ("forward", "backward"):
             got = told[way]
-            if not isinstance(got, tuple) or len(got) != 2:
-                came = f"{len(got)} values" if isinstance(got, tuple) else kind_in_words(got)
+            came = other_than_tuple(got, 2)
+            if came:
                 return f"rank {rank}: expected two things, the rows and the places of the dropped tokens, got {came}"
             places = np.asarray(got[1] if isinstance(got[1], (tuple, list, np.ndarray)) else None)
             if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):

@@ -23,7 +23,7 @@ from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
+from worldsize.checks.kit.values import first_slip, is_row, lone_number, other_than_tuple
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 COUNTED = "recall and precision are of all ranks' examples"
@@ -195,8 +195,8 @@ def _told(is_edge: bool, counted: Complaint, ranked: Complaint) -> dict[str, Com
 
 def _wrong_form(returned: Sequence[Any]) -> Complaint:
     for rank, told in enumerate(returned):
-        if not is_row(told) or len(told) != 3:
-            came = f"{len(told)} values" if isinstance(told, tuple) else kind_in_words(told)
+        came = other_than_tuple(tuple(told) if is_row(told) else told, len(NAMES))
+        if came:
             return f"rank {rank}: expected three numbers, recall, precision, average precision, got {came}"
         for name, value in zip(NAMES, told, strict=True):
             if isinstance(lone_number(value), str):

@@ -24,7 +24,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
+from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number, other_than_tuple
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
@@ -119,8 +119,8 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:
     shape = "({rank: samples}, rate)"
-    if not isinstance(got, tuple) or len(got) != 2:
-        came = f"a tuple of {len(got)}" if isinstance(got, tuple) else kind_in_words(got)
+    came = other_than_tuple(got, 2)
+    if came:
         return f"expected two values, {shape}, got {came}"
     if not isinstance(got[0], dict):
         return f"expected two values, {shape}, got {kind_in_words(got[0])} instead of the dict"

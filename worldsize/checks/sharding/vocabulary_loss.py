@@ -21,7 +21,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import SINGLE, SINGLE_WORDS, Expected, went_through_float32
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import close, first_slip, kind_in_words, lone_number
+from worldsize.checks.kit.values import close, first_slip, lone_number, other_than_tuple
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import times
 
@@ -224,8 +224,9 @@ _OVERFLOW = (
 
 def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     for rank, got in enumerate(ended.returned):
-        if not isinstance(got, tuple) or len(got) != 2:
-            return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
+        came = other_than_tuple(got, 2)
+        if came:
+            return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {came}"
 
     for rank, given in enumerate(task.inputs()):
         for name in ("logits", "targets"):
