@@ -161,7 +161,7 @@ TAGS = {
 def test_no_word_of_a_student_becomes_a_tag_an_attribute_or_a_control_character(text):
     bad = exercise("fail", text)
     setup = Tamper("set-up changed", "1", first_line=text, count=1, lines=(text,))
-    tamper = (Tamper("as told", found=text), setup)
+    tamper = (Tamper("points claimed", text, found=text), setup)
     given = row(text, bad, path=f"{text}/x.ipynb", tamper=tamper, handed_in=text, reason=text, state="tampered")
     source = html(given, {"ring_all_reduce": MessagePictures(SENT, None)})
     read = Read(source)
@@ -402,7 +402,7 @@ def test_a_verdict_shows_the_run_of_its_first_mistake_though_others_followed():
 def test_a_browser_shows_a_page_in_light_and_dark_and_runs_and_asks_nothing(pages, tmp_path):
     from playwright.sync_api import sync_playwright
 
-    tamper = tuple(Tamper("as told", found=text) for text in HOSTILE)
+    tamper = tuple(Tamper("points claimed", text, found=text) for text in HOSTILE)
     bad = row(HOSTILE[0], *(exercise("fail", text) for text in HOSTILE[:1]), reason=HOSTILE[2], tamper=tamper)
     (hostile,) = feedback.write([bad], tmp_path / "pages", LABS, tmp_path / "kept")
     seen, papers = [], set()

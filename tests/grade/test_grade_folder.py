@@ -147,7 +147,7 @@ def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path, marki
 
 def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
-    for damaged in ("", "[]", "{}", '{"seed": "x"}', '{"seed": 1, "paths": []}', '{"seed": 1, "more": 2}'):
+    for damaged in ("", "[]", "{}", '{"seed": "x"}', '{"seed": 1, "paths": []}', '{"seed": 1, "stale": 2}'):
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "grading.json").write_text(damaged)
         with pytest.raises(ValueError, match=r"grading.json: expected the seed and the files.*delete this file"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def test_a_row_names_what_does_not_go_along(found):
     (exercise,) = row.exercises
     (one,) = exercise.left
     assert (one.name, one.maker, one.line) == ("scale", "loop", "for scale in range(3):")
-    assert rows.from_dict(json.loads(json.dumps(asdict(row)))) == row
+    assert rows.from_dict(json.loads(json.dumps(rows.to_dict(row)))) == row
 
 
 def test_the_page_of_feedback_says_what_to_do_about_it(found):
@@ -86,7 +85,7 @@ def test_the_table_says_why_it_may_have_passed_in_the_notebook(found):
 
 
 def test_a_row_of_a_version_that_named_nothing_is_read(found):
-    data = json.loads(json.dumps(asdict(found["left_behind"])))
+    data = json.loads(json.dumps(rows.to_dict(found["left_behind"])))
     for exercise in data["exercises"]:
         del exercise["left"]
     assert rows.from_dict(data).exercises[0].left == ()

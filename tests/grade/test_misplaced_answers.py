@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -100,7 +99,7 @@ def test_a_row_has_the_place_of_an_answer_and_no_points_for_it(sandbox, tmp_path
     (exercise,) = row.exercises
     assert (exercise.state, exercise.points) == ("not yet", 0.0)
     assert [(one.kind, one.line) for one in exercise.elsewhere] == [("another cell", "def pass_right(fabric, x):")]
-    assert rows.from_dict(json.loads(json.dumps(asdict(row)))) == row
+    assert rows.from_dict(json.loads(json.dumps(rows.to_dict(row)))) == row
 
 
 @pytest.mark.parametrize("line", ["    return received +", "return 1"], ids=["a parser", "a compiler"])

@@ -91,17 +91,7 @@ def test_every_kind_of_tampering_has_a_sentence_of_its_own():
     assert all(said) and len(set(said)) == len(said)
 
 
-def test_a_row_of_a_version_that_kept_sentences_is_shown_as_it_stands(tmp_path):
-    told = "set-up cell 2 (`x`) was changed: the grader used the release's own"
-    path = row.write(ROW, tmp_path / "rows")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tamper": [told]}))
-    (read,) = row.read_all(tmp_path)
-    assert [sentence(one) for one in read.tamper] == [told]
-    row.write(read, tmp_path / "rows")
-    assert list(row.read_all(tmp_path)) == [read]
-
-
-@pytest.mark.parametrize("tamper", [{"kind": "magic"}, {"kind": "more", "who": "me", "lines": []}, {"place": "x"}, 7])
+@pytest.mark.parametrize("tamper", [{"kind": "magic"}, {"kind": "more", "count": "many"}, {"place": "x"}, 7])
 def test_a_row_with_a_kind_of_tampering_that_there_is_not_is_damaged(tmp_path, tamper):
     path = row.write(ROW, tmp_path / "rows")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tamper": [tamper]}))

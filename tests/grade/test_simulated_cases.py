@@ -279,7 +279,7 @@ def marked(sandbox, tmp_path: Path, source: str) -> tuple[ExerciseRow, list[need
     path = tmp_path / f"{LAB}.ipynb"
     path.write_text(json.dumps(with_cell(source)))
     row = mark(MarkingTask("anna_1", LAB, str(path), path.name, sound=True), course.load(ROOT), sandbox, seed=3)
-    assert rows.from_dict(json.loads(json.dumps(rows.asdict(row)))) == row
+    assert rows.from_dict(json.loads(json.dumps(rows.to_dict(row)))) == row
     (exercise,) = row.exercises
     return exercise, needs_a_person.needs(GradedFolder((row,)))
 
@@ -358,7 +358,7 @@ def test_a_property_has_its_points_where_both_verdicts_gave_them(real, simulated
 
 def test_a_row_of_a_version_that_knew_no_simulated_time_is_read():
     row = GradeRow("anna_1", LAB, "x.ipynb", "graded", exercises=(ExerciseRow("ring", "Exercise 6.5", "pass", 1.0, 1.0),))
-    data = rows.asdict(row)
+    data = rows.to_dict(row)
     del data["exercises"][0]["simulated"]
     assert rows.from_dict(data) == row
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from worldsize.files import PRIVATE, make_whole, write_whole
 from worldsize.grade.marking import rows
@@ -55,15 +57,8 @@ def read_record(out: Path) -> GradingRecord | None:
         return None
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        record = GradingRecord(**data)
-        if type(record.seed) is not int or not isinstance(record.paths, dict | None):
-            raise TypeError("expected a number as its seed, and paths by name")
-        if not isinstance(record.stale, dict) or not isinstance(record.outdated, dict):
-            raise TypeError("expected digests and releases by name")
-        return record
-
-    except (ValueError, TypeError) as error:
+        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), GradingRecord)
+    except ValueError as error:
         raise ValueError(
             f"{path}: expected the seed and the files of a grading, got a file that cannot be read ({error}). Take the seed from "
             f"any row in {out / 'rows'}, delete this file, and grade again with --seed."
@@ -86,7 +81,7 @@ def first_record(out: Path, record: GradingRecord) -> GradingRecord:
 
 
 def _text(record: GradingRecord) -> str:
-    return json.dumps(asdict(record), indent=1)
+    return json.dumps(msgspec.to_builtins(record), indent=1)
 
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell
@@ -69,13 +69,6 @@ class AnswerElsewhere:
                     f"{self.place} is not valid Python: {self.found}. Fix that line, restart the kernel, and run all cells: a "
                     "check tests the last version that ran."
                 )
-
-
-def elsewhere_from_json(data: dict[str, Any]) -> AnswerElsewhere:
-    """Read a place from a row's JSON. Raises TypeError, KeyError or ValueError for anything else."""
-    if data["kind"] not in get_args(ElsewhereKind):
-        raise ValueError(f"expected a place of an answer, got {data['kind']!r:.40}")
-    return AnswerElsewhere(**data)
 
 
 def answers_elsewhere(

@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import msgspec
+
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere, elsewhere_from_json
-from worldsize.grade.marking.tamper import Tamper, tamper_from_json
+from worldsize.grade.marking.misplaced_answers import AnswerElsewhere
+from worldsize.grade.marking.tamper import Tamper
 from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
@@ -160,7 +162,7 @@ def file_name(student: str, lab: str, path: str = "") -> str:
 def write(row: GradeRow, folder: Path) -> Path:
     """Write a submission's row to its JSON file in `folder`; a failed write leaves the earlier file."""
     path = folder / row.file_name
-    write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1), PRIVATE, durable=True)
+    write_whole(path, json.dumps(to_dict(row), ensure_ascii=True, indent=1), PRIVATE, durable=True)
     return path
 
 
@@ -171,7 +173,7 @@ def read(path: Path) -> GradeRow:
     """
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the other rows "
             "stay."
@@ -187,26 +189,14 @@ def identity(out: Path, name: str) -> tuple | None:
     return about.st_ino, about.st_mtime_ns
 
 
-def from_dict(data: dict[str, Any]) -> GradeRow:
-    """Read a row from JSON, including rows of a version that kept tampering only as sentences.
-
-    Raises TypeError, KeyError, AttributeError or ValueError for anything else.
-    """
-    exercises = tuple(map(_exercise, data["exercises"]))
-    tamper = tuple(map(tamper_from_json, data["tamper"]))
-    return GradeRow(**data | {"exercises": exercises, "tamper": tamper})
+def to_dict(row: GradeRow) -> dict[str, Any]:
+    """Return the row's fields as JSON's values."""
+    return msgspec.to_builtins(row)
 
 
-def _exercise(data: dict[str, Any]) -> ExerciseRow:
-    properties = tuple(PropertyRow(**one) for one in data["properties"])
-    messages = tuple(MessageRow(*message) for message in data["messages"])
-    left = tuple(LeftBehind(**one) for one in data.get("left", ()))
-    elsewhere = tuple(map(elsewhere_from_json, data.get("elsewhere", ())))
-    about = data.get("simulated")
-    simulated = SimulatedRow(**about) if about else None
-    lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out", "changed")}
-    more = {"properties": properties, "messages": messages, "left": left, "elsewhere": elsewhere, "simulated": simulated}
-    return ExerciseRow(**data | lists | more)
+def from_dict(data: Any) -> GradeRow:
+    """Return the row whose fields these are, or fail: raises ValueError with the place of the first that has another type."""
+    return msgspec.convert(data, GradeRow)
 
 
 def read_all(out: Path, messages: bool = True) -> list[GradeRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from worldsize.units import count
 
@@ -15,7 +15,6 @@ TamperKind = Literal[
     "check missing", "check repeated", "check changed", "check of other points",
     "points claimed",  # by a cell that is not in the release
     "more",  # changes than a row keeps
-    "as told",  # a sentence, all that an older version kept
 ]  # fmt: skip
 SETUP_KINDS: tuple[TamperKind, ...] = ("set-up changed", "set-up missing", "set-up added")
 _IN_SHORT: dict[TamperKind, tuple[str, str]] = {  # the noun that is counted, and what was done to it
@@ -24,7 +23,7 @@ _IN_SHORT: dict[TamperKind, tuple[str, str]] = {  # the noun that is counted, an
     "exercise without its name": ("exercise", "without a name"), "exercise repeated": ("exercise", "repeated"),
     "exercise split": ("exercise", "split"), "check missing": ("check", "missing"), "check repeated": ("check", "repeated"),
     "check changed": ("check", "changed"), "check of other points": ("check", "of other points"),
-    "points claimed": ("cell", "that claims points"), "more": ("other change", ""), "as told": ("other change", ""),
+    "points claimed": ("cell", "that claims points"), "more": ("other change", ""),
 }  # fmt: skip
 _OWN_USED = "the grader used the release's own"
 _NOT_COUNTED = "does not count"
@@ -39,23 +38,10 @@ class Tamper:
     place: str = ""  # the title of an exercise, the number of a set-up cell, the name of a cell that claims points
     exercise: str = ""  # the exercise's id
     first_line: str = ""  # of a set-up cell, after its title
-    found: str = ""  # instead: a cell's type, the points a cell claims, or the sentence told
+    found: str = ""  # instead: a cell's type, or the points a cell claims
     points: float = 0.0  # of the check in the release
     count: int = 0  # cells of one name, added lines, or changes beyond a row's limit
     lines: tuple[str, ...] = ()  # the first added lines
-
-
-def tamper_from_json(data: dict[str, Any] | str) -> Tamper:
-    """Read a change from a row's JSON. A sentence, all that an older version kept, is shown as it is.
-
-    Raises TypeError, KeyError or ValueError for anything else.
-    """
-    if isinstance(data, str):
-        return Tamper("as told", found=data)
-
-    if data["kind"] not in get_args(TamperKind):
-        raise ValueError(f"expected a kind of tampering, got {data['kind']!r:.40}")
-    return Tamper(**data | {"lines": tuple(data["lines"])})
 
 
 def sentence(one: Tamper) -> str:
@@ -100,8 +86,6 @@ def sentence(one: Tamper) -> str:
             return f"cell {one.place!r} claims points ({one.found}): the release has no such cell"
         case "more":
             return f"and {one.count} more changes"
-        case "as told":
-            return one.found
 
 
 def in_short(changes: Sequence[Tamper]) -> str:

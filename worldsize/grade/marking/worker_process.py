@@ -14,9 +14,10 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
+
+import msgspec
 
 from worldsize.engines.libc import libc
 from worldsize.grade import course
@@ -25,7 +26,7 @@ from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
 from worldsize.grade.isolation import privileges
 from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework, SandboxMode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import mark_submission
+from worldsize.grade.marking import mark_submission, rows
 from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask, SetupRaised
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
@@ -41,8 +42,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # prints go to standard error, and cannot mix with answers
 
-    data = json.loads(sys.stdin.readline())
-    order = MarkingOrder(**data | {"limits": Limits(**data["limits"])})
+    order = msgspec.convert(json.loads(sys.stdin.readline()), MarkingOrder)
     labs = course.load(Path(order.course))
     sandbox = Sandbox(order.mode, order.limits, start_server)
     most_bytes = limit_memory()
@@ -57,12 +57,12 @@ def serve(
 ) -> None:
     """Answer each task with its row, and with whether this process is too full to mark another."""
     for number, line in enumerate(tasks):
-        row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed, fresh=number == 0)
+        row = _row(msgspec.convert(json.loads(line), MarkingTask), labs, sandbox, seed, fresh=number == 0)
         gc.collect()
         with suppress(AttributeError):  # a C library without malloc_trim
             libc.malloc_trim(0)
 
-        answers.write(json.dumps({"row": asdict(row), "full": is_full()}) + "\n")
+        answers.write(json.dumps({"row": rows.to_dict(row), "full": is_full()}) + "\n")
         answers.flush()
 
 

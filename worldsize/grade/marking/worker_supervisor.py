@@ -12,7 +12,9 @@ import select
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
+
+import msgspec
 
 from worldsize.grade.isolation import cgroups
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
@@ -77,7 +79,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}, start_new_session=True,
         )  # fmt: skip
-        self._send(asdict(order))
+        self._send(order)
 
     def mark(self, task: MarkingTask) -> GradeRow:
         """Return the task's row. Raises WorkerLost if the process ends or takes too long."""
@@ -85,7 +87,7 @@ class Worker:
         if self._first:
             more_s += _START_S
             self._first = False
-        self._send(asdict(task))
+        self._send(task)
 
         patience = Patience(self._wall_s, more_s)
         heard = bytearray()
@@ -106,10 +108,10 @@ class Worker:
         self.is_full = answer["full"]
         return rows.from_dict(answer["row"])
 
-    def _send(self, message: dict) -> None:
+    def _send(self, message: MarkingOrder | MarkingTask) -> None:
         """Send a message. The next read notices if the process is gone."""
         with suppress(OSError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.write(json.dumps(msgspec.to_builtins(message)).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
