@@ -188,8 +188,8 @@ def _left_behind(runs: Sequence[ArenaResult], lesson: TrainingRun, history: np.n
         wrong = first_wrong(ended.inputs, last)
         if wrong:
             return (
-                f"the result is right, but the weights passed in are not the weights after the last step: {wrong} Train them in "
-                f"place (weight -= …), not a copy."
+                f"the result is right, but the weights passed in are not the weights after the last step: train them in place "
+                f"(weight -= …), not a copy. The first that differs: {wrong}"
             )
         complaint = not_in_place(ended.returned, last)
         if complaint:
