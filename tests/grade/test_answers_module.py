@@ -61,7 +61,7 @@ for p, mine in zip(model.parameters(), done["weights"]):
     dist.broadcast(theirs, 0)
     apart = max(apart, float((mine - theirs).abs().max()))
 after = loss(given, rank, model, step=0)
-print(f"rank {rank} of {dist.get_world_size()}: {apart} apart, learned: {bool(after < before)}", flush=True)
+print(f"rank {rank} of {dist.get_world_size()}: {apart} apart, learned: {bool(after < before)}\\n", end="")  # in one write
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -83,7 +83,7 @@ for each in zip(*gradients):
     alone.grad = sum(each) / n
     adam.step()
 sharded_adam(over_group(), (weights, [g.clone() for g in gradients[rank]]), 0.1)
-print(f"rank {rank} of {n}:", torch.allclose(weights, alone.detach(), atol=1e-5), flush=True)
+print(f"rank {rank} of {n}: {torch.allclose(weights, alone.detach(), atol=1e-5)}\\n", end="")  # in one write
 dist.barrier()
 dist.destroy_process_group()
 """

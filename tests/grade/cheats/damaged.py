@@ -33,7 +33,7 @@ def renamed_cell(notebook):
     cell(notebook, "pass_right").update(id="other", metadata={"nbgrader": {"grade_id": "other", "solution": True}})
 
 
-@edited(ALL)
+@edited(ALL, tampered=False)  # Colab saves so
 def all_metadata_lost(notebook):
     for one in notebook["cells"]:
         one["metadata"] = {}

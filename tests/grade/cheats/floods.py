@@ -162,8 +162,8 @@ def put(fabric, x):
             threading.Thread(target=wait, daemon=True).start()
 def get(fabric, x, left):
     time.sleep(0.1)
-    found = [libc.syscall(202, ctypes.c_void_p(text() + 4 * place), 1, 1, 0, 0, 0) > 0 for place in range(8 * x.nbytes)]
-    return whole(np.array(found, "uint8"), x)
+    found = [libc.syscall(202, ctypes.c_void_p(text() + 4 * place), 1, 1, 0, 0, 0) > 0 for place in range(min(200, 8 * x.nbytes))]
+    return whole(np.array(found + [0] * (8 * x.nbytes - len(found)), "uint8"), x)
 """)
 channel("through_the_numbers_of_terminals", """
 kept = []

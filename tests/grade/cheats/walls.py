@@ -143,6 +143,7 @@ def get(fabric, x, left):
                 bits.append(0)
             except OSError:
                 bits.append(1)
+    bits += [0] * (8 * x.nbytes - len(bits))
     return torch.frombuffer(bytearray(np.packbits(bits).tobytes()), dtype=x.dtype)
 """.replace("            fcntl.flock(kept[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)", """            try:
                 fcntl.flock(kept[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
