@@ -10,11 +10,11 @@ import pytest
 
 from tests.grade.honest import BODY, RIGHT, ROOT, START, TITLE, cell, notebook
 from tests.support.graded_arena import mark_here
+from worldsize.cells import AnswerElsewhere
 from worldsize.grade import course
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.marking import rows, submission
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import feedback_page, needs_a_person, table

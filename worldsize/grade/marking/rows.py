@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from worldsize.cells import AnswerElsewhere, LeftBehind, elsewhere_from_json
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere, elsewhere_from_json
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
-from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
 # "lost" is the grader's own failure in all of its attempts; the next run tries again
