@@ -1,8 +1,12 @@
-"""The namespace that the cells that count make by themselves."""
+"""A function as it would be handed in, and the namespace that the cells that count make by themselves."""
+
+from types import SimpleNamespace
 
 import pytest
 
-from worldsize.lab.handed_in import missing_names, rebuild
+from worldsize.lab import handed_in
+from worldsize.lab.handed_in import as_handed_in, missing_names, rebuild
+from worldsize.titles import title_of
 
 pytestmark = pytest.mark.quick
 
@@ -31,3 +35,11 @@ def test_builtins_attributes_and_locals_are_not_missing():
     source = "# Exercise 6.1: fine\ndef fine(x):\n    total = sum(x)\n    return math.pi, total.real, [y for y in x]"
     namespace = rebuild([SETUP, source])
     assert missing_names(namespace["fine"], namespace) == []
+
+
+def test_two_constants_on_one_line_go_along_both(monkeypatch):
+    answer = "# Exercise 6.1: a sum\ndef total(x):\n    return A + B + x"
+    shell = SimpleNamespace(user_ns={"In": ["", "A = 1; B = 2", answer]})
+    monkeypatch.setattr(handed_in, "notebook_shell", lambda: shell)
+    ran = rebuild([answer])["total"]
+    assert as_handed_in(ran, "total", {"total": title_of(answer)})(0) == 3

@@ -16,7 +16,7 @@ from worldsize.cells.as_python import (
     run_cell,
     taken_out_sentence,
 )
-from worldsize.cells.choice import ChosenCells, FoundCell, chosen, title_text, unnamed
+from worldsize.cells.choice import ChosenCells, FoundCell, chosen, names_of, title_text, unnamed
 from worldsize.cells.misplaced import AnswerElsewhere, answers_elsewhere, elsewhere_from_json, no_python
 from worldsize.cells.notebook_cells import AskedExercise, NotebookCell, lines_of, printable, read, text
 from worldsize.cells.own_cells import LeftBehind, OwnCell, TakenAlong, taken_along
@@ -28,6 +28,6 @@ __all__ = [
     "AnswerElsewhere", "AskedExercise", "ChosenCells", "FoundCell", "LeftBehind", "NotebookCell", "OwnCell", "PythonCell",
     "Statement", "TakenAlong",
     "answers_elsewhere", "breakpoint_line", "changed_setups", "chosen", "compile_cell", "digest", "elsewhere_from_json",
-    "lines_of", "names_bound", "no_python", "printable", "python_cell", "raises_not_yet", "read", "run_cell", "setup_lines",
-    "statements", "taken_along", "taken_out_sentence", "text", "title_text", "unnamed",
+    "lines_of", "names_bound", "names_of", "no_python", "printable", "python_cell", "raises_not_yet", "read", "run_cell",
+    "setup_lines", "statements", "taken_along", "taken_out_sentence", "text", "title_text", "unnamed",
 ]  # fmt: skip

@@ -56,12 +56,15 @@ class ChosenCells:
 
 
 def chosen(cells: Sequence[NotebookCell], exercises: Sequence[AskedExercise], ran: bool = False) -> ChosenCells:
-    """Return which of a notebook's cells count for `exercises`: in a saved notebook, or among the cells that `ran`, in order."""
+    """Return the cells that count for `exercises`, of a saved notebook or of the cells that `ran`, in their order.
+
+    Of cells that ran, every cell with an exercise's title counts; a cell of one of the `exercises` counts also without a title.
+    """
     code = [cell for cell in cells if cell.kind == "code"]
     if ran:
         return _chosen_of_ran([cell.source for cell in code], exercises)
 
-    names = _names(exercises)
+    names = names_of(exercises)
     own = {}
     for k, source in unnamed(code, exercises).items():
         title = title_of(source)
@@ -72,11 +75,12 @@ def chosen(cells: Sequence[NotebookCell], exercises: Sequence[AskedExercise], ra
 
 def unnamed(code: Sequence[NotebookCell], exercises: Sequence[AskedExercise]) -> dict[int, str]:
     """Return the sources of the code cells without the name of an exercise or of its check, by index."""
-    names = _names(exercises)
+    names = names_of(exercises)
     return {k: cell.source for k, cell in enumerate(code) if not {cell.id, cell.grade_id} & names}
 
 
-def _names(exercises: Sequence[AskedExercise]) -> set[str]:
+def names_of(exercises: Sequence[AskedExercise]) -> set[str]:
+    """Return the ids of exercises and of their checks, by which nbgrader's metadata and the cells' ids name them."""
     names = set()
     for exercise in exercises:
         names |= {exercise.id, f"check_{exercise.id}"}

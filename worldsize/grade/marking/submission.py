@@ -26,6 +26,7 @@ from worldsize.cells import (
     chosen,
     lines_of,
     names_bound,
+    names_of,
     printable,
     setup_lines,
     taken_along,
@@ -214,10 +215,7 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     """
     tamper: list[Tamper] = []
     unnamed = not any(cell.grade_id for cell in found)
-    known = set()
-    for exercise in lab.exercises:
-        known |= {exercise.id, f"check_{exercise.id}"}
-
+    known = names_of(lab.exercises)
     choice = chosen(found, lab.exercises)
     places = {exercise.id: choice.exercises[exercise.title] for exercise in lab.exercises}
     taken = taken_along(choice, lab.exercises, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
