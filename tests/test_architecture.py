@@ -236,8 +236,8 @@ def test_a_face_brings_no_framework_into_a_process() -> None:
     assert _imported_with_a_framework([f"worldsize.{module}" for module in LIGHT]) == []
 
 
-def test_a_picture_a_formula_and_the_lab_bring_no_framework_into_a_process() -> None:
-    rooms = ("figures", "formulas", "lab", "live")
+def test_a_picture_a_formula_cells_and_the_lab_bring_no_framework_into_a_process() -> None:
+    rooms = ("cells", "figures", "formulas", "lab", "live")
     names = [".".join(module.relative_to(ROOT).with_suffix("").parts) for module in MODULES]
     modules = [name for name in names if name.startswith(tuple(f"worldsize.{room}." for room in rooms))]
     assert len(modules) > 30 and _imported_with_a_framework(modules) == []

@@ -8,7 +8,7 @@ import pytest
 from tests.support.sample_source import BEGIN, CHECK, END, EXERCISE, RING, course
 from worldsize.authoring.build import BuildError, build, notebooks
 from worldsize.authoring.source import answer_lines, points
-from worldsize.lab import graded_cells
+from worldsize.cells import digest
 
 pytestmark = pytest.mark.quick
 
@@ -196,13 +196,13 @@ def test_two_checks_of_one_exercise_are_an_error_and_nothing_is_written(tmp_path
 
 def test_where_the_package_is_there_its_record_of_set_up_cells_is_written_too(tmp_path):
     course(tmp_path, "# %%\n# Set-up\nimport math\n\n" + RING)
-    record = tmp_path / "worldsize" / "lab" / "released.py"
+    record = tmp_path / "worldsize" / "cells" / "released.py"
     record.parent.mkdir(parents=True)
     record.write_text("")
-    assert names(build(tmp_path)) == [*BOTH, "lab/released.py"]
+    assert names(build(tmp_path)) == [*BOTH, "cells/released.py"]
     found: dict = {}
     exec(record.read_text(), found)
-    assert found["SETUPS"] == {"06": (graded_cells.digest("# Set-up\nimport math"),)}
+    assert found["SETUPS"] == {"06": (digest("# Set-up\nimport math"),)}
     assert build(tmp_path, check=True) == []
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.checks.mutants import Answers, says
 from tests.support.answers import ANSWERS, FOLDER, NEEDS_PROCESSES, right_answers
 from tests.support.examined import Examined, examined
+from worldsize.cells.released import EXERCISES
 from worldsize.checks import CHECKS, check_of, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
@@ -24,7 +25,6 @@ from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import UNEXAMINED, Property, Verdict
 from worldsize.errors import NotYet
 from worldsize.failures import Wait
-from worldsize.lab.released import EXERCISES
 from worldsize.trace import Trace
 
 RIGHT_S = 3.0  # what a student waits at most

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.answers import ANSWERS
+from worldsize.cells.released import EXERCISES
 from worldsize.checks import run_check
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
-from worldsize.lab.released import EXERCISES
 
 BY_EXERCISE = {answers.exercise: answers for answers in ANSWERS}
 # an answer of lab 07, played as another exercise's, imports TensorFlow itself, for seconds

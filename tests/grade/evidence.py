@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 
 from tests.support.answers import ANSWERS
+from worldsize.cells.released import EXERCISES
 from worldsize.checks import check_of, run_check
 from worldsize.checks.kit.evidence import Evidence
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.fabric import Fabric
-from worldsize.lab.released import EXERCISES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "what-earns-points.md"

@@ -19,10 +19,10 @@ from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner, Result
 
 from worldsize import cli
+from worldsize.cells import statements
 from worldsize.errors import NotYet
 from worldsize.grade import course
 from worldsize.grade.marking.answers_module import AnswersModule, answers_module
-from worldsize.lab.statements import statements
 from worldsize.pytorch.timed_network import task
 
 ROOT = Path(__file__).resolve().parents[2]

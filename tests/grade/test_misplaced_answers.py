@@ -7,82 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.grade.honest import BODY, RIGHT, ROOT, START, TITLE, cell, notebook
+from tests.grade.honest import BODY, RIGHT, ROOT, START, TITLE, notebook
 from tests.support.graded_arena import mark_here
+from worldsize.cells import AnswerElsewhere
 from worldsize.grade import course
 from worldsize.grade.host.boxes import Sandbox
-from worldsize.grade.marking import rows, submission
+from worldsize.grade.marking import rows
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import feedback_page, needs_a_person, table
 
-LABS = course.load(ROOT)
-LAB = LABS[START]
-STUB = LAB.exercises[0].stub
+STUB = course.load(ROOT)[START].exercises[0].stub
 FUNCTION = "def pass_right(fabric, x):\n" + BODY
-OTHER = FUNCTION.replace("pass_right", "my_pass_right")
-
-
-def found(made: dict) -> list[tuple[str, str, str]]:
-    """(kind, first line, what is found) of each answer elsewhere in a notebook."""
-    cells = submission.cells(json.dumps(made).encode())
-    return [(one.kind, one.line, one.found) for one in submission.repair(cells, LAB).elsewhere["pass_right"]]
-
-
-def without_its_cell(**own: str) -> dict:
-    made = notebook(STUB, **own)
-    made["cells"].remove(cell(made, "pass_right"))
-    return made
-
-
-def as_prose(source: str) -> dict:
-    made = notebook(source)
-    cell(made, "pass_right")["cell_type"] = "raw"
-    return made
-
-
-NOTEBOOKS = {
-    "in_another_cell": (notebook(STUB, below=f"import math\n{FUNCTION}"), [("another cell", "import math", "")]),
-    "in_a_cell_above": (notebook(STUB, above=f"\n%%time\n{FUNCTION}"), [("another cell", "%%time", "")]),
-    "under_another_name": (notebook(STUB, below=OTHER), [("another name", "def my_pass_right(fabric, x):", "my_pass_right")]),
-    "under_another_name_above_a_stub_with_a_word_of_its_own": (
-        notebook(f"{STUB}# later\n", above=OTHER), [("another name", "def my_pass_right(fabric, x):", "my_pass_right")],
-    ),
-    "misspelt_in_its_own_cell": (
-        notebook(RIGHT.replace("pass_right", "pas_rigth")), [("another name", TITLE.strip(), "pas_rigth")],
-    ),
-    "above_a_stub_in_its_own_cell": (
-        notebook(f"{RIGHT}\n{STUB.partition(chr(10))[2]}"), [("twice", TITLE.strip(), "")],
-    ),
-    "in_a_raw_cell": (as_prose(RIGHT), [("no code", TITLE.strip(), "raw")]),
-    "nowhere": (notebook(STUB), []),
-    "in_its_own_cell": (notebook(RIGHT, below="launch(pass_right, 3)"), []),
-    "as_a_helper_that_it_calls": (notebook(f"{TITLE}def pass_right(f, x):\n    return my_pass_right(f, x)", above=OTHER), []),
-    "by_a_decorator": (notebook(f"{RIGHT}\npass_right = torch.no_grad()(pass_right)"), []),
-}  # fmt: skip
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_an_answer_is_found_where_it_stands(name):
-    made, expected = NOTEBOOKS[name]
-    assert found(made) == expected
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("kind", ["labs", "solutions"])
-def test_no_notebook_of_the_course_has_an_answer_elsewhere(kind):
-    for stem, lab in LABS.items():
-        cells = submission.cells((ROOT / kind / f"{stem}.ipynb").read_bytes())
-        assert set(submission.repair(cells, lab).elsewhere.values()) == {()}, stem
-
-
-@pytest.mark.quick
-def test_an_exercise_whose_cell_is_gone_is_found_by_what_defines_it():
-    cells = submission.cells(json.dumps(without_its_cell(below=FUNCTION)).encode())
-    assert submission.repair(cells, LAB).sources["pass_right"] == FUNCTION
 
 
 # ---- the row -----------------------------------------------------------------------------------

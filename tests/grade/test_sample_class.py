@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from worldsize.cells import text
 from worldsize.checks import CHECKS
 from worldsize.grade import course
 from worldsize.grade.sample_class import MISTAKES, hand_in
@@ -18,7 +19,7 @@ LABS = course.stems(ROOT)
 def answers(path: Path) -> dict[str, str]:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     named = {cell["metadata"].get("nbgrader", {}).get("grade_id"): cell for cell in cells}
-    return {name: course.text(cell) for name, cell in named.items() if name in CHECKS}
+    return {name: text(cell) for name, cell in named.items() if name in CHECKS}
 
 
 @pytest.mark.parametrize("stem", LABS)

@@ -13,9 +13,9 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from worldsize.cells.released import EXERCISES
 from worldsize.lab.lab import LABS, Lab
 from worldsize.lab.prediction_field import SAVED
-from worldsize.lab.released import EXERCISES
 from worldsize.lab.summary import compare
 
 POSSIBLE = sum(LABS[number].points for number in EXERCISES)

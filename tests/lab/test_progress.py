@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from worldsize.cells.released import EXERCISES
 from worldsize.checks import CHECKS
 from worldsize.lab.course_folder import labs_folder, notebook_of
 from worldsize.lab.lab import Lab
 from worldsize.lab.progress import course_progress, progress_in
-from worldsize.lab.released import EXERCISES
 from worldsize.lab.state import RETIRED
 
 pytestmark = pytest.mark.quick

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from worldsize.lab.graded_cells import SETUP
+from worldsize.cells import SETUP
 
 ROOT = Path(__file__).resolve().parents[2]
 

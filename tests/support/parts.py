@@ -16,7 +16,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "hosts": ("tests/hosts", "tests/journeys/test_engineer.py"),
     "grading": (
-        "tests/grade", "tests/test_instructors.py", "tests/journeys/test_instructor.py", "tests/journeys/test_messy_class.py",
+        "tests/cells", "tests/grade", "tests/test_instructors.py",
+        "tests/journeys/test_instructor.py", "tests/journeys/test_messy_class.py",
     ),
     "browser": ("tests/browser", "tests/live", "tests/labs/test_labs_in_jupyter.py"),
     "site": (

@@ -2,7 +2,7 @@
 
 The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
 that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
-tool versions. A build also writes the minutes from `minutes` into a source's first cell; `worldsize/lab/released.py`, by
+tool versions. A build also writes the minutes from `minutes` into a source's first cell; `worldsize/cells/released.py`, by
 which a check in a notebook recognizes changed set-up cells; and `worldsize/checks/index.py`, by which a check is found.
 """
 
@@ -20,9 +20,9 @@ from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolution
 from worldsize.authoring import folding
 from worldsize.authoring.minutes import true_minutes
 from worldsize.authoring.source import BEGIN, END, BuildError, SourceCell, read_source, set_ups, stub
+from worldsize.cells import digest
 from worldsize.course.shipped_files import BY_HAND
 from worldsize.files import write_whole
-from worldsize.lab.graded_cells import digest
 
 __all__ = ["BuildError", "build", "notebooks"]
 
@@ -52,7 +52,7 @@ def build(root: Path, check: bool = False) -> list[Path]:
         wanted[source.with_suffix(".ipynb")] = solution
         wanted[root / "labs" / f"{source.stem}.ipynb"] = lab
 
-    record = root / "worldsize" / "lab" / "released.py"
+    record = root / "worldsize" / "cells" / "released.py"
     if record.is_file():
         wanted[record] = _record(sources)
 
@@ -86,7 +86,7 @@ def notebooks(source: Path) -> tuple[str, str]:
 
 
 def _record(sources: list[Path]) -> str:
-    """Return the text of `worldsize/lab/released.py`."""
+    """Return the text of `worldsize/cells/released.py`."""
     setups = ["# digests of its set-up cells, by which a check knows a changed one", "SETUPS = {"]
     exercises = ["# the first lines of its exercises' cells", "EXERCISES = {"]
     for source in sources:

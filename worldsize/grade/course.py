@@ -11,9 +11,9 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import worldsize
+from worldsize.cells import AskedExercise, text
 from worldsize.checks import CHECKS
 from worldsize.titles import title_of
 
@@ -21,15 +21,11 @@ _MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """An exercise of the release. `functions` are the names that its check cell passes to the check."""
+class Exercise(AskedExercise):
+    """An exercise of the release, with the source of its check's cell."""
 
-    id: str
-    title: str  # "Exercise 6.3"
-    stub: str
     check: str
     points: float
-    functions: tuple[str, ...]
     reference: str | None = None
 
 
@@ -178,14 +174,6 @@ def _imports(sources: tuple[str, ...]) -> list[str]:
 
 def _id(cell: dict) -> str:
     return cell.get("metadata", {}).get("nbgrader", {}).get("grade_id", "")
-
-
-def text(cell: dict[str, Any]) -> str:
-    """Return a cell's source as one string; a notebook may store a string or a list of lines."""
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        return "".join(map(str, source))
-    return source if isinstance(source, str) else ""
 
 
 def titles_of(lab: CourseLab | None) -> dict[str, str]:

@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from worldsize.cells.released import EXERCISES
 from worldsize.lab.course_folder import labs_folder, notebooks_in
 from worldsize.lab.course_map import CourseMap, MappedLab
 from worldsize.lab.lab_list import LABS
-from worldsize.lab.released import EXERCISES
 from worldsize.lab.state import counted_points, load_state, state_folder
 from worldsize.titles import title_of
 

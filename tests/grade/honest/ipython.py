@@ -1,6 +1,6 @@
 """Right answers in cells that IPython accepts and Python does not, and in the newer syntax of Python's own.
 
-`FORMS` has the exercise's cell of each; `tests/lab/test_python_cell.py` runs them in a notebook's shell too.
+`FORMS` has the exercise's cell of each; `tests/cells/test_as_python.py` runs them in a notebook's shell too.
 """
 
 import sys

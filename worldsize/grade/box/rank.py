@@ -22,17 +22,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from worldsize.arrays import plain, tensors
+from worldsize.cells import compile_cell, run_cell
 from worldsize.checks import in_rank
 from worldsize.engines.json_and_bytes import decode, encode
 from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.grade.box import changed_objects
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frame_stream import JobMode
-from worldsize.lab import python_cell
 
 _MOST_FRAMES = 12
 _DRIVERS = "worldsize.checks.drivers."
-_compile = cache(python_cell.compiled)  # all ranks of a played case run the same cells
+_compile = cache(compile_cell)  # all ranks of a played case run the same cells
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
@@ -181,7 +181,7 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
         lines = [] if unseen else source.splitlines(True)
         linecache.cache[file] = (len(source), None, lines, file)
         try:
-            python_cell.run(_compile(source, file), vars(module))
+            run_cell(_compile(source, file), vars(module))
         except BaseException as error:  # even a cell that exits costs only its own names
             errors[title] = f"{type(error).__name__}: {message_of(error)}"
     return module, errors

@@ -8,18 +8,29 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import worldsize
+from worldsize.cells import (
+    DOES_NOT_PARSE,
+    ChosenCells,
+    FoundCell,
+    NotebookCell,
+    Statement,
+    TakenAlong,
+    chosen,
+    python_cell,
+    raises_not_yet,
+    statements,
+    taken_along,
+    taken_out_sentence,
+    unnamed,
+)
+from worldsize.cells.released import EXERCISES
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, load
-from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell, raises_not_yet
-from worldsize.grade.marking.submission import lab_of, read_notebook, taken_along
-from worldsize.lab.own_cells import TakenAlong
-from worldsize.lab.python_cell import DOES_NOT_PARSE, python_cell, taken_out_sentence
-from worldsize.lab.released import EXERCISES
-from worldsize.lab.statements import Statement, statements
+from worldsize.grade.marking.submission import lab_of, read_notebook
 from worldsize.titles import title_of
 
 FRONT = "worldsize.notebook"
@@ -60,21 +71,14 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
         raise ValueError(f"{notebook}: expected a notebook with a lab's exercises, got one with none. Name a lab's notebook.")
 
     code = [cell for cell in cells if cell.kind == "code"]
-    names = set()
-    for exercise in lab.exercises:
-        names |= {exercise.id, f"check_{exercise.id}"}
-    places = {exercise.id: found_cell(exercise, code, names) for exercise in lab.exercises}
-
     # the front's names are known, so its star import is none; set-up cells count like the student's own
     front = re.compile(rf"^from {re.escape(FRONT)} import \*[^\n]*$", re.MULTILINE)
-    others = {}
-    for k, cell in enumerate(code):
-        if not {cell.id, cell.grade_id} & names:
-            others[k] = front.sub("pass", cell.source)
-    taken = taken_along(lab, places, others, stub_front.names())
+    own = {k: front.sub("pass", source) for k, source in unnamed(code, lab.exercises).items()}
+    choice = replace(chosen(code, lab.exercises), own=own)
+    taken = taken_along(choice, lab.exercises, stub_front.names())
 
-    answers = {exercise.id: _answer(notebook, exercise, places[exercise.id]) for exercise in lab.exercises}
-    parts = _parts(lab, places, taken, answers)
+    answers = {exercise.id: _answer(notebook, exercise, choice.exercises[exercise.title]) for exercise in lab.exercises}
+    parts = _parts(lab, choice, taken, answers)
     notes = [f"note: {note}" for note in _notes(notebook, lab, code, taken, answers.values())]
     not_yet = [name for name, answer in answers.items() if not answer.is_written]
     module = _module(notebook, lab, parts, len(answers) - len(not_yet))
@@ -134,13 +138,14 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
 
 
 def _parts(
-    lab: CourseLab, places: Mapping[str, FoundCell], taken: Mapping[str, TakenAlong], answers: Mapping[str, _Answer]
+    lab: CourseLab, choice: ChosenCells, taken: Mapping[str, TakenAlong], answers: Mapping[str, _Answer]
 ) -> list[str | list[Statement]]:
     """Return the module's parts in order: everything an exercise takes along comes before the exercise."""
     parts: list[str | list[Statement]] = []
     written: set[tuple[int, Statement]] = set()
     # an exercise without a cell sorts last
-    placed = sorted(lab.exercises, key=lambda one: (places[one.id].parts or (len(places) * 1_000,))[0])
+    last = len(lab.exercises) * 1_000
+    placed = sorted(lab.exercises, key=lambda one: (choice.exercises[one.title].parts or (last,))[0])
     for exercise in placed:
         for cell in taken[exercise.id].cells:
             rows = [one for one in cell.statements if (cell.number, one) not in written and one.text != "pass"]

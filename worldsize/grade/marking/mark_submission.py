@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from worldsize.cells import breakpoint_line, no_python, python_cell, raises_not_yet
 from worldsize.checks import run_check
 from worldsize.checks.arena import Arena
 from worldsize.checks.in_one_process import NotPlayable
@@ -28,15 +29,12 @@ from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.exercise_cell import breakpoint_line, raises_not_yet
 from worldsize.grade.marking.helper_cells import HelperCells
-from worldsize.grade.marking.misplaced_answers import no_python
 from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, SimulatedRow
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.simulated_check import Checked, confirmed, exercise_row, helped_row
 from worldsize.grade.marking.submission import Submission, Ungradable
 from worldsize.grade.marking.submissions_folder import joined
-from worldsize.lab.python_cell import python_cell
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 _QUIT = "BdbQuit"  # raised by a debugger that has no input

@@ -14,10 +14,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from worldsize.cells import AnswerElsewhere, LeftBehind
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere
 from worldsize.grade.marking.tamper import Tamper
-from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
 # "lost" is the grader's own failure in all of its attempts; the next run tries again

@@ -12,30 +12,40 @@ import io
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from worldsize.engines.json_and_bytes import text_of
+from worldsize.cells import (
+    AnswerElsewhere,
+    FoundCell,
+    NotebookCell,
+    TakenAlong,
+    answers_elsewhere,
+    chosen,
+    lines_of,
+    names_bound,
+    names_of,
+    printable,
+    setup_lines,
+    taken_along,
+    title_text,
+)
+from worldsize.cells import read as cells_of
+from worldsize.cells.released import EXERCISES
 from worldsize.grade.box import stub_front
-from worldsize.grade.course import CourseLab, Exercise, text
+from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.marking import notebook_stream
-from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell, title_text
-from worldsize.grade.marking.misplaced_answers import AnswerElsewhere, answers_elsewhere
 from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
-from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines
-from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound, printable
-from worldsize.lab.released import EXERCISES
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000  # of a file that is read at once
 MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held in memory
-MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
 UNNAMED = "saved without nbgrader's metadata, as Colab does: cells were found by their titles"
-_MOST_FOUND, _MOST_NAME = 20, 200
+_MOST_FOUND = 20
 
 
 class Ungradable(ValueError):
@@ -93,7 +103,7 @@ def read_notebook(path: Path) -> NotebookFile:
         found: tuple[NotebookCell, ...] = ()
         problem = ""
         try:
-            found = tuple(map(_cell, notebook_stream.rows(summed)))
+            found = cells_of(notebook_stream.rows(summed))
         except NoNotebook as error:
             problem = str(error)
         return NotebookFile(summed.digest(), found, problem)
@@ -158,29 +168,9 @@ def cells(data: bytes) -> list[NotebookCell]:
     Raises Ungradable if `data` is not a notebook.
     """
     try:
-        return list(map(_cell, notebook_stream.rows(io.BytesIO(data))))
+        return list(cells_of(notebook_stream.rows(io.BytesIO(data))))
     except NoNotebook as error:
         raise Ungradable(str(error)) from None
-
-
-def _cell(row: dict[str, Any]) -> NotebookCell:
-    about = _object(row.get("metadata"))
-    ours = _object(about.get("nbgrader"))
-    source = text_of(text(row) or text({"source": row.get("input", "")}), MAX_CELL_BYTES)
-    points = ours.get("points")
-
-    return NotebookCell(
-        kind=text_of(row.get("cell_type"), _MOST_NAME),
-        source=source.replace("\r\n", "\n").replace("\0", ""),
-        id=text_of(row.get("id") or about.get("id"), _MOST_NAME),  # Colab keeps the id in the metadata
-        grade_id=text_of(ours.get("grade_id"), _MOST_NAME),
-        points=points if isinstance(points, (int, float, str, type(None))) else f"a {type(points).__name__}",
-        graded=ours.get("grade") is True,
-    )
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
@@ -225,18 +215,17 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     """
     tamper: list[Tamper] = []
     unnamed = not any(cell.grade_id for cell in found)
-    code = [cell for cell in found if cell.kind == "code"]
-    known = set()
-    for exercise in lab.exercises:
-        known |= {exercise.id, f"check_{exercise.id}"}
+    known = names_of(lab.exercises)
+    choice = chosen(found, lab.exercises)
+    places = {exercise.id: choice.exercises[exercise.title] for exercise in lab.exercises}
+    taken = taken_along(choice, lab.exercises, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
+    elsewhere = answers_elsewhere(found, choice, lab.exercises, lab.given, taken)
 
-    places = {}
     for exercise in lab.exercises:
-        places[exercise.id] = found_cell(exercise, code, known)
         tamper += _changes_of_exercise(exercise, places[exercise.id], found, unnamed)
     for exercise in lab.exercises:
         tamper += _changes_of_check(exercise, found, unnamed)
-    tamper += setup_changes(lab.setups, [cell.source for cell in code])
+    tamper += setup_changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
 
     for cell in found:
         if cell.graded and cell.grade_id not in known:
@@ -245,23 +234,6 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     kept = tamper[:MOST_TAMPER]
     if len(tamper) > MOST_TAMPER:
         kept.append(Tamper("more", count=len(tamper) - MOST_TAMPER))
-
-    others = {}
-    for k, cell in enumerate(code):
-        if {cell.id, cell.grade_id} & known:
-            continue
-        title = title_of(cell.source)
-        if title is None or title.kind not in (SETUP, "Exercise"):
-            others[k] = cell.source
-    taken = taken_along(lab, places, others, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
-
-    elsewhere = {}
-    for exercise in lab.exercises:
-        used: set[str] = set()
-        for kept_cell in taken[exercise.id].cells:
-            for one in kept_cell.statements:
-                used |= one.binds
-        elsewhere[exercise.id] = answers_elsewhere(exercise, lab, found, places[exercise.id], used)
 
     return Submission(
         sources={name: cell.source for name, cell in places.items()},
@@ -290,29 +262,6 @@ def _changes_of_exercise(
         yield Tamper("exercise split", exercise.title, exercise.id, count=len(cell.parts))
     if cell.copies:
         yield Tamper("exercise repeated", exercise.title, exercise.id, count=len(cell.copies) + 1)
-
-
-def taken_along(
-    lab: CourseLab, places: Mapping[str, FoundCell], others: Mapping[int, str], known: Collection[str]
-) -> dict[str, TakenAlong]:
-    """Map each exercise to what it takes along of all exercises' cells and of `others`, sources by index among the code cells.
-
-    Names `known` beforehand, such as set-up cells' names, are not taken along.
-    """
-    rows = dict(others)
-    functions: dict[int, tuple[str, ...]] = {}
-    for cell in places.values():
-        for k in (*cell.parts[1:], *cell.copies):
-            rows.pop(k, None)
-
-    for exercise in lab.exercises:
-        cell = places[exercise.id]
-        if cell.parts:
-            functions[cell.parts[0]] = functions.get(cell.parts[0], ()) + exercise.functions
-            rows[cell.parts[0]] = cell.source or ""
-
-    own = OwnCells([CellOfNotebook(k + 1, rows[k], functions.get(k, ())) for k in sorted(rows)], known)
-    return {exercise.id: own.taken_along(exercise.functions[0]) for exercise in lab.exercises}
 
 
 def _changes_of_check(exercise: Exercise, found: list[NotebookCell], unnamed: bool) -> Iterator[Tamper]:

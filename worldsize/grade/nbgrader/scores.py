@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from worldsize.cells import text
 from worldsize.checks.verdict import Complaint
-from worldsize.grade.course import CourseLab, text
+from worldsize.grade.course import CourseLab
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.by_hand import FILE, NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from worldsize import pages
+from worldsize.cells import taken_out_sentence
 from worldsize.grade.marking.by_hand import ByHand
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.tamper import SETUP_KINDS, sentence
-from worldsize.lab.python_cell import taken_out_sentence
 from worldsize.units import number
 
 _MOST_LINES = 100

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell
-from worldsize.lab.graded_cells import defines, lines_of
-from worldsize.lab.own_cells import printable
-from worldsize.lab.python_cell import python_cell
+from worldsize.cells.as_python import python_cell
+from worldsize.cells.choice import ChosenCells, FoundCell
+from worldsize.cells.notebook_cells import AskedExercise, NotebookCell, first_line, lines_of
+from worldsize.cells.own_cells import TakenAlong
+from worldsize.cells.top_level import defines
 
 ElsewhereKind = Literal["another cell", "another name", "no code", "twice", "no Python"]
 _MOST_FOUND = 3
@@ -72,25 +72,49 @@ class AnswerElsewhere:
 
 
 def answers_elsewhere(
-    exercise: Exercise, lab: CourseLab, cells: Sequence[NotebookCell], own: FoundCell, used: Collection[str]
-) -> tuple[AnswerElsewhere, ...]:
-    """Find answers to an exercise outside its `own` cell, and definitions that hide one inside.
+    cells: Sequence[NotebookCell],
+    choice: ChosenCells,
+    exercises: Sequence[AskedExercise],
+    given: Iterable[str],
+    taken: Mapping[str, TakenAlong],
+) -> dict[str, tuple[AnswerElsewhere, ...]]:
+    """Find answers outside the exercises' own cells, and definitions that hide one inside, by the exercise's id.
 
-    `used` are names that the exercise takes along.
+    `given` has the sources of the release's cells, and `taken` what each exercise takes along; neither is an answer elsewhere.
     """
-    given = {tuple(lines_of(source)) for source in lab.given}
+    released = {tuple(lines_of(source)) for source in given}
     others: list[tuple[int, str]] = []  # (number, source) of code cells
     prose: list[NotebookCell] = []
     number = 0
     for cell in cells:
         number += cell.kind == "code"
-        if tuple(lines_of(cell.source)) in given:
+        if tuple(lines_of(cell.source)) in released:
             continue
         if cell.kind != "code":
             prose.append(cell)
-        elif number - 1 not in own.parts:
+        else:
             others.append((number, cell.source))
 
+    functions = {name for exercise in exercises for name in exercise.functions}
+    found = {}
+    for exercise in exercises:
+        used = set(functions)
+        for own in taken[exercise.id].cells:
+            for statement in own.statements:
+                used |= statement.binds
+        found[exercise.id] = _elsewhere(exercise, choice.exercises[exercise.title], others, prose, used)
+    return found
+
+
+def _elsewhere(
+    exercise: AskedExercise,
+    own: FoundCell,
+    code: Sequence[tuple[int, str]],
+    prose: Sequence[NotebookCell],
+    used: Collection[str],
+) -> tuple[AnswerElsewhere, ...]:
+    """Find answers to one exercise. `used` are names with a part of their own, which are no answers under another name."""
+    others = [(number, source) for number, source in code if number - 1 not in own.parts]
     name, source = exercise.functions[0], own.source or ""
     found = []
     functions = _functions(python_cell(source).text)
@@ -106,10 +130,7 @@ def answers_elsewhere(
             found.append(AnswerElsewhere("another cell", name, number, first_line(other)))
 
     if not defines(source, name) or "NotYet" in source:
-        taken = set(used)
-        for one in lab.exercises:
-            taken.update(one.functions)
-        found += _under_another_name(name, others, taken)
+        found += _under_another_name(name, others, used)
 
     definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
     for cell in prose:
@@ -118,16 +139,11 @@ def answers_elsewhere(
     return tuple(dict.fromkeys(found))[:_MOST_FOUND]
 
 
-def no_python(exercise: Exercise, cell: int, source: str, said: str) -> AnswerElsewhere | None:
+def no_python(exercise: AskedExercise, cell: int, source: str, said: str) -> AnswerElsewhere | None:
     """Return the exercise's cell as a place if what a rank `said` is a syntax error, else None."""
     if not said.startswith(_NO_PYTHON):
         return None
     return AnswerElsewhere("no Python", exercise.functions[0], cell, first_line(source), said)
-
-
-def first_line(source: str) -> str:
-    """Return a cell's first line that is not blank, made printable."""
-    return printable(next(filter(str.strip, source.splitlines()), ""))
 
 
 def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:

@@ -3,7 +3,7 @@
 Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes and
 constants that it uses, directly or through each other; nothing else of an own cell runs. A name means what it means in the
 notebook from top to bottom: its last binding above the exercise counts, else the last one below. Names that are used but cannot
-go along are reported. `statements.py` finds what a statement binds and uses.
+go along are reported. `choice` says which cells are own ones; `top_level`, what a statement binds and uses.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import builtins
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from worldsize.lab.statements import Statement, parsed, statements
+from worldsize.cells.choice import ChosenCells
+from worldsize.cells.notebook_cells import AskedExercise, printable
+from worldsize.cells.top_level import Statement, parsed, statements
 
 MOST_OWN_CHARACTERS = 1_000_000
 MOST_TAKEN = 1_000
-_MOST_LEFT, _SHOWN = 20, 60
+_MOST_LEFT = 20
 _EVERYWHERE = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "get_ipython", "In", "Out", "display"}
 _MADE_BY = {
     "loop": "by a loop in another cell",
@@ -113,6 +115,34 @@ class _Placed:
     functions: tuple[str, ...]
 
 
+def taken_along(choice: ChosenCells, exercises: Sequence[AskedExercise], given: Iterable[str]) -> dict[str, TakenAlong]:
+    """Return what each exercise takes along of the own cells and of other exercises' cells, by the exercise's id.
+
+    `given` are names that are there beforehand, such as set-up cells' names, and so are not taken along. A cell's number is 1
+    plus its index in the choice.
+    """
+    rows = dict(choice.own)
+    functions: dict[int, tuple[str, ...]] = {}
+    for cell in choice.exercises.values():
+        for k in (*cell.parts[1:], *cell.copies):
+            rows.pop(k, None)
+
+    for exercise in exercises:
+        cell = choice.exercises.get(exercise.title)
+        if cell is not None and cell.parts:
+            functions[cell.parts[0]] = functions.get(cell.parts[0], ()) + exercise.functions
+            rows[cell.parts[0]] = cell.source or ""
+
+    cells = [CellOfNotebook(k + 1, rows[k], functions.get(k, ())) for k in sorted(rows)]
+    own = OwnCells(cells, given, choice.ran)
+
+    taken = {}
+    for exercise in exercises:
+        has_cell = exercise.title in choice.exercises and choice.exercises[exercise.title].parts
+        taken[exercise.id] = own.taken_along(exercise.functions[0]) if has_cell else TakenAlong()
+    return taken
+
+
 class OwnCells:
     """The names of a notebook's code cells, in the order in which they stand or ran.
 
@@ -185,11 +215,6 @@ class OwnCells:
 
         above_it = bisect_left(every, above, key=lambda one: one.place)
         return every[(above_it or len(every)) - 1] if every else None
-
-
-def printable(line: str) -> str:
-    """Return a cell's line, shortened and with unprintable characters replaced."""
-    return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
 
 
 class _Search:
@@ -316,14 +341,3 @@ def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[floa
 
     last = max(needed, default=(0, -1))
     return needed | {one.place for one in rows if one.place < last}
-
-
-def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield the names that set-up cells make. `stars` holds the names of each module that may be imported with a star."""
-    for source in sources:
-        for one in statements(source):
-            yield from one.binds
-            if one.star:
-                for module, names in stars.items():
-                    if one.text.startswith(f"from {module} import"):
-                        yield from names

@@ -2,8 +2,9 @@
 
 import pytest
 
-from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
-from worldsize.lab.statements import MOST_STATEMENTS
+from worldsize.cells import TakenAlong, names_bound
+from worldsize.cells.own_cells import CellOfNotebook, OwnCells
+from worldsize.cells.top_level import MOST_STATEMENTS
 
 pytestmark = pytest.mark.quick
 

@@ -1,7 +1,7 @@
 """A notebook's cell as Python: IPython's extra syntax, read by IPython's own transformer, and execution with `await`.
 
 The notebook's check and the grader both read cells here, so that both see the same text. Reading runs no code of the cell.
-`graded_cells.py` decides which cells count; `statements.py`, which statements go along.
+`choice` decides which cells count; `own_cells`, which statements go along.
 """
 
 from __future__ import annotations
@@ -210,12 +210,12 @@ def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
 # ---- running -----------------------------------------------------------------------------------
 
 
-def compiled(text: str, file: str) -> CodeType:
+def compile_cell(text: str, file: str) -> CodeType:
     """Compile a cell's Python, which may use `await` at its top level. Raises SyntaxError and ValueError."""
     return compile(text, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
-def run(code: CodeType, namespace: dict[str, Any]) -> None:
+def run_cell(code: CodeType, namespace: dict[str, Any]) -> None:
     """Run a compiled cell, and wait for its coroutine if it has one. Raises the cell's exceptions."""
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, namespace)

@@ -1,21 +1,23 @@
 """The top-level statements of a notebook's cell: the names that each binds and uses, and its right to go along.
 
 A cell is text here and none of it runs. Only definitions go along: imports, functions, classes and constants (`plainly` has the
-rule for constants). `own_cells.py` selects the statements that an exercise takes.
+rule for constants). `own_cells` selects the statements that an exercise takes.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from worldsize.lab.python_cell import DOES_NOT_PARSE, MAX_CELL_CHARACTERS, python_cell, tree_of
+from worldsize.cells.as_python import DOES_NOT_PARSE, MAX_CELL_CHARACTERS, python_cell, tree_of
 
 MOST_STATEMENTS = 2_000
+_BREAKPOINT = re.compile(r"^[^#\n]*\b(?:breakpoint|set_trace)[ \t]*\(", re.MULTILINE)
 
 # The reason why a name does not go along: what makes its value.
 Maker = Literal["loop", "with", "call", "change", "del", "expression", "global", "block"]
@@ -169,6 +171,49 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             part = part.value
         if part is not target and isinstance(part, ast.Name):
             yield part.id
+
+
+# ---- what a cell holds --------------------------------------------------------------------------
+
+
+def defines(source: str, name: str) -> bool:
+    """Return True if a cell defines `name` at its top level, by `def`, by `=` or otherwise."""
+    if name not in source:
+        return False
+
+    escaped = re.escape(name)
+    if re.search(rf"^def\s+{escaped}\s*\(|^{escaped}\s*=", source, re.MULTILINE):
+        return True
+    return any(name in one.binds for one in statements(source))
+
+
+def raises_not_yet(source: str) -> bool:
+    """Return whether a cell itself raises NotYet, as a stub does; False if Python cannot parse it."""
+    if len(source) > MAX_CELL_CHARACTERS:
+        return False
+    tree = parsed(source)
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Raise(exc=ast.Name(id="NotYet") | ast.Call(func=ast.Name(id="NotYet"))):
+                return True
+    return False
+
+
+def breakpoint_line(source: str) -> int:
+    """Return the number of the first line with `breakpoint()` or `pdb.set_trace()`, 0 if there is none."""
+    found = _BREAKPOINT.search(source)
+    return source.count("\n", 0, found.start()) + 1 if found else 0
+
+
+def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield the names that set-up cells make. `stars` holds the names of each module that may be imported with a star."""
+    for source in sources:
+        for one in statements(source):
+            yield from one.binds
+            if one.star:
+                for module, names in stars.items():
+                    if one.text.startswith(f"from {module} import"):
+                        yield from names
 
 
 # ---- rules for going along ---------------------------------------------------------------------

@@ -15,14 +15,15 @@ from traitlets.config import Config
 
 from tests.grade.honest import START, notebook
 from tests.grade.honest.ipython import FORMS
+from worldsize.cells import PythonCell, compile_cell, python_cell, run_cell
+from worldsize.cells.as_python import MAX_CELL_CHARACTERS
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.grade import course
 from worldsize.grade.box import rank
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.mark_submission import SubmissionMarking
-from worldsize.lab import checker
-from worldsize.lab.python_cell import MAX_CELL_CHARACTERS, PythonCell, compiled, python_cell, run
+from worldsize.lab import handed_in
 from worldsize.titles import title_of
 
 pytestmark = pytest.mark.quick
@@ -63,7 +64,7 @@ def test_a_cell_is_read_as_python_with_what_was_taken_out(source):
 @pytest.mark.parametrize("source", ["x = 1 +", "def f(:\n!ls", "'''", "\0!ls", "\udcff = !ls", "a = %%x"])
 def test_what_nobody_can_read_is_left_to_python(source):
     with pytest.raises((SyntaxError, ValueError)):
-        compiled(python_cell(source).text, "<cell>")
+        compile_cell(python_cell(source).text, "<cell>")
 
 
 ENDLESS = {"a long name": "a" * 90_000 + " ?", "magics without end": "x = 1 + 1\n!ls\n" * 6_000}
@@ -84,15 +85,15 @@ def test_magics_around_magics_are_read_as_deep_as_anybody_writes_them(magic):
 def test_a_cell_that_waits_runs_where_a_loop_is_at_work_and_where_none_is():
     import asyncio
 
-    code = compiled("import asyncio\nK = await asyncio.sleep(0, 3)", "<cell>")
+    code = compile_cell("import asyncio\nK = await asyncio.sleep(0, 3)", "<cell>")
 
     async def in_a_notebook() -> dict:
         found: dict = {}
-        run(code, found)
+        run_cell(code, found)
         return found
 
     alone: dict = {}
-    run(code, alone)
+    run_cell(code, alone)
     assert alone["K"] == asyncio.run(in_a_notebook())["K"] == 3
 
 
@@ -119,8 +120,8 @@ def notebooks_own(shell, monkeypatch, capsys):
         for cell in (SETUP, source):
             shell.run_cell(cell, store_history=True).raise_error()
         capsys.readouterr()
-        monkeypatch.setattr(checker, "notebook_shell", lambda: shell)
-        fn = checker._as_handed_in(shell.user_ns["pass_right"], TITLE, {"pass_right": TITLE})
+        monkeypatch.setattr(handed_in, "notebook_shell", lambda: shell)
+        fn = handed_in.as_handed_in(shell.user_ns["pass_right"], "pass_right", {"pass_right": TITLE})
         return SimpleNamespace(fn=fn, said=capsys.readouterr().out)
 
     return of
