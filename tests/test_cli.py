@@ -62,7 +62,7 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
             group.append(found[1])
     assert seen == {
         "Options": [],
-        "Students": ["start", "doctor", "run", "answers", "progress", "join"],
+        "Students": ["start", "doctor", "run", "answers", "progress"],
         "Instructors": [
             *("sample-class", "grade", "merge", "export", "appeal", "books", "feedback", "class", "exam", "similarity"),
             "gradescope",
