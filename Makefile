@@ -101,7 +101,7 @@ bench: $(VENV)/.dev
 
 # Run every TensorFlow strategy in every way and write datasets/support.json, which lab 09 shows
 support: $(VENV)/.dev
-	@$(RUN) python -m tests.support.support_matrix
+	@$(RUN) python -m bench.tf_support
 
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:
