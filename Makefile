@@ -64,7 +64,7 @@ define install
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; rm $(VENV)/.unfinished; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak build site slides bench support constraints clean
+.PHONY: lab known-lab setup test quick soak build site bench support constraints clean
 
 # stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
 QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
@@ -96,16 +96,12 @@ build: $(VENV)/.dev
 site: $(VENV)/.dev
 	@$(RUN) worldsize site $(ARGS)
 
-# build/slides, a page and a PDF for each lab, from the same runs
-slides: $(VENV)/.dev
-	@$(RUN) worldsize slides $(ARGS)
-
 bench: $(VENV)/.dev
 	@for peer in $$(grep -l __main__ bench/*.py); do $(RUN) python "$$peer" || exit 1; done
 
 # Run every TensorFlow strategy in every way and write datasets/support.json, which lab 09 shows
 support: $(VENV)/.dev
-	@$(RUN) python -m tests.support.support_matrix
+	@$(RUN) python -m bench.tf_support
 
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:

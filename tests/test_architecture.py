@@ -41,7 +41,7 @@ LIGHT = ["cli", "checks", "checks.arena", "fabric", "figures", "formulas", "laun
 HEAVY = {"torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"}
 # Modules that only users of several machines, makers of the site, or instructors run, and so may import what these extras bring.
 FOR_CLUSTERS = ("worldsize/engines/hosts/ways/",)
-FOR_THE_SITE = ("worldsize/authoring/site/", "worldsize/authoring/slides/")
+FOR_THE_SITE = ("worldsize/authoring/site/",)
 FOR_INSTRUCTORS = (
     *("worldsize/authoring/", "worldsize/grade/nbgrader/"),
     *("worldsize/grade/reports/similarity", "worldsize/grade/exam/formats"),

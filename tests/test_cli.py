@@ -62,12 +62,12 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
             group.append(found[1])
     assert seen == {
         "Options": [],
-        "Students": ["start", "doctor", "run", "answers", "progress", "join"],
+        "Students": ["start", "doctor", "run", "answers", "progress"],
         "Instructors": [
             *("sample-class", "grade", "merge", "export", "appeal", "books", "feedback", "class", "exam", "similarity"),
             "gradescope",
         ],
-        "Authors": ["build", "covers", "site", "slides", "release"],
+        "Authors": ["build", "covers", "site", "release"],
     }
 
 
@@ -166,7 +166,7 @@ def test_an_autograder_of_no_lab_is_refused_before_anything_is_compared(monkeypa
 
 
 READ_THE_COURSE = [
-    "covers", "site", "slides", "release", "grade", "export", "appeal", "books", "feedback", "similarity", "gradescope",
+    "covers", "site", "release", "grade", "export", "appeal", "books", "feedback", "similarity", "gradescope",
 ]  # fmt: skip
 
 

@@ -7,9 +7,8 @@
     hosts.close()
 
 Hosts belong to this notebook's kernel and end with it. The notebook's user runs code on every host.
-`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which people run `worldsize join`. Checks of exercises stay
-on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the first launch of an unedited
-notebook. `engines/hosts` has the implementation.
+Checks of exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the
+first launch of an unedited notebook. `engines/hosts` has the implementation.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from collections.abc import Sequence
 from worldsize.engines import current_engine
 from worldsize.engines.hosts.ways.dask import Dask
 from worldsize.engines.hosts.ways.from_text import IDLE_MIN
-from worldsize.engines.hosts.ways.invited import Invited
 from worldsize.engines.hosts.ways.opening import open_hosts
 from worldsize.engines.hosts.ways.programs import Programs, Ssh
 from worldsize.engines.hosts.ways.slurm import Slurm
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 
-__all__ = ["Dask", "Invited", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
+__all__ = ["Dask", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
 
 
 def open(  # noqa: A001 - hosts.open, as webbrowser.open

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell
+from nbformat.v4 import new_code_cell, new_output
 
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
@@ -53,6 +53,15 @@ def test_a_run_that_was_stopped_is_not_taken(source: Path) -> None:
     kept = source.parents[1] / "build" / "executed" / f"{source.stem}.ipynb"
     run = nbformat.read(kept, as_version=4)
     run.cells[-1].execution_count = None
+    nbformat.write(run, kept)
+    assert run.cells[-1].cell_type == "code" and executed(source.parents[1], source, run=False) is None
+
+
+def test_a_run_that_ended_in_an_error_is_not_taken(source: Path) -> None:
+    keep(source)
+    kept = source.parents[1] / "build" / "executed" / f"{source.stem}.ipynb"
+    run = nbformat.read(kept, as_version=4)
+    run.cells[-1].outputs = [new_output("error", ename="Interrupted", evalue="", traceback=[])]
     nbformat.write(run, kept)
     assert run.cells[-1].cell_type == "code" and executed(source.parents[1], source, run=False) is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -12,12 +12,11 @@ import pytest
 
 from tests.support import namespaces
 from tests.support import slurm as slurm_support
-from tests.support.bad_guest import ADDRESS
 from tests.support.busy_run import right
 from tests.support.namespaces import Network
-from tests.support.open_hosts import launch_on, lines_of
+from tests.support.open_hosts import ByInvitation, launch_on
+from tests.support.scripted_host import ADDRESS
 from tests.support.slurm import Slurm
-from worldsize import hosts
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.opening import open_hosts
 
@@ -52,20 +51,20 @@ class Invited:
 def invited_hosts() -> Iterator[Invited]:
     """Two of them, which no launch takes that does not ask for them (`launch_on`)."""
     with ExitStack() as stack:
-        shown: list[str] = []
+        given: list[str] = []
 
-        def join(text: str) -> None:
-            shown.extend(lines_of(text))
-            for line in shown:
+        def start(invitations: Sequence[str]) -> None:
+            given.extend(invitations)
+            for line in invitations:
                 command = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
-                guest = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
-                stack.callback(guest.kill)
-                guest.stdin.write(line.encode() + b"\n")
-                guest.stdin.flush()
+                member = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
+                stack.callback(member.kill)
+                member.stdin.write(line.encode() + b"\n")
+                member.stdin.flush()
 
-        opened = open_hosts(hosts.Invited(hosts=2, address=ADDRESS, and_this_machine=False, show=join))
+        opened = open_hosts(ByInvitation(2, ADDRESS, start))
         stack.callback(opened.close)
-        yield Invited(opened.engine, shown)
+        yield Invited(opened.engine, given)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.support.bad_guest import ADDRESS, LIMIT_S, VALID_S, BadGuest, change, invited
 from tests.support.daemons import until
+from tests.support.scripted_host import ADDRESS, LIMIT_S, VALID_S, ScriptedHost, change, invited
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.head_listener import Door, Invitation
 
@@ -57,24 +57,24 @@ RARE = of_another_port, of_another_head, key_of_another_head
 
 @pytest.mark.parametrize("made", [random_key, expired, *(pytest.param(m, marks=SOAK) for m in RARE)])
 def test_a_host_without_a_good_invitation_is_refused(engine: HostsEngine, made: Callable) -> None:
-    guest = BadGuest(made(engine).text())
-    until(lambda: guest.said != "", LIMIT_S, "the host is refused")
-    assert "invitation" in guest.said or "not the head" in guest.said
-    guest.close()
+    host = ScriptedHost(made(engine).text())
+    until(lambda: host.said != "", LIMIT_S, "the host is refused")
+    assert "invitation" in host.said or "not the head" in host.said
+    host.close()
 
 
 def test_an_invitation_is_good_once(engine: HostsEngine) -> None:
     given = invited(engine)
-    first = BadGuest(given.text())
+    first = ScriptedHost(given.text())
     assert change(engine).state == "joined"
 
-    while_it_is_here = BadGuest(given.text())
+    while_it_is_here = ScriptedHost(given.text())
     until(lambda: while_it_is_here.said != "", LIMIT_S, "the second is refused")
     assert "the invitation has been used" in while_it_is_here.said
     first.close()
     assert change(engine).state == "lost"
 
-    afterwards = BadGuest(given.text())
+    afterwards = ScriptedHost(given.text())
     until(lambda: afterwards.said != "", LIMIT_S, "the third is refused")
     assert afterwards.said != "welcome"
     while_it_is_here.close()
@@ -104,9 +104,9 @@ def test_a_peer_without_keys_gets_no_word_in(engine: HostsEngine, mechanism: Cal
 
 def joins(engine: HostsEngine, given: Invitation) -> None:
     """The one who was invited still gets in."""
-    guest = BadGuest(given.text())
+    host = ScriptedHost(given.text())
     assert change(engine).state == "joined"
-    guest.close()
+    host.close()
     assert change(engine).state == "lost"
 
 

@@ -20,7 +20,7 @@ from tests.support import namespaces
 from tests.support.busy_run import END, FAILED, FAULT, busy, right
 from tests.support.daemons import until
 from tests.support.namespaces import Host, Network
-from tests.support.open_hosts import Guests, join, lines_of
+from tests.support.open_hosts import Members, join
 from tests.support.processes import leads
 from worldsize import hosts
 from worldsize.errors import Interrupted, RankFailed
@@ -42,19 +42,19 @@ class Lab:
 
     network: Network
     folder: Path
-    guests: Guests = field(init=False)
+    members: Members = field(init=False)
     idle: dict[str, set[int]] = field(default_factory=dict)  # the processes of each host where no run is
     tried: int = 0
 
     def __post_init__(self) -> None:
-        self.guests = Guests(self.network, self.folder)
+        self.members = Members(self.network, self.folder)
 
     def open(self) -> None:
         if len(hosts.names()) == 2:
             return
         hosts.close()
-        self.guests.close()
-        hosts.open(self.guests.way(), timeout_s=LIMIT_S)
+        self.members.close()
+        hosts.open(self.members.way(), timeout_s=LIMIT_S)
         assert launch(right, WORLD_SIZE).results == [10.0] * WORLD_SIZE
         self.idle = {host.name: host.pids() for host in self.network.hosts}
 
@@ -90,7 +90,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         made = Lab(network, tmp_path_factory.mktemp("f"))
         yield made
         hosts.close()
-        made.guests.close()
+        made.members.close()
 
 
 def at_work(folder: Path) -> list[int]:
@@ -228,7 +228,7 @@ def test_stops_are_obeyed_at_once_and_leave_the_hosts_open(lab: Lab) -> None:
 
 def test_nothing_is_left_of_a_kernel_that_was_killed(lab: Lab, tmp_path: Path) -> None:
     hosts.close()
-    lab.guests.close()
+    lab.members.close()
     for number in range(KERNELS):
         folder = tmp_path / f"k{number}"
         folder.mkdir()
@@ -239,11 +239,11 @@ def _kill_a_kernel(lab: Lab, folder: Path) -> None:
     code = "import sys; from tests.support.busy_run import kernel; kernel(sys.argv[1], 2, sys.argv[2])"
     command = [sys.executable, "-c", code, lab.network.machine_address, str(folder)]
     env = {**os.environ, "TMPDIR": str(folder)}
-    guests: list[subprocess.Popen] = []
+    members: list[subprocess.Popen] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
         try:
             for host, line in zip(lab.network.hosts, _invitations(process, 2), strict=True):
-                guests.append(join(host, line, folder))
+                members.append(join(host, line, folder))
             at_work(folder)
             head = psutil.Process(process.pid).children()
             time.sleep(random.uniform(0, 0.3))  # so that the end comes at any moment of the run
@@ -252,9 +252,9 @@ def _kill_a_kernel(lab: Lab, folder: Path) -> None:
     _gone(lambda: not any(host.pids() for host in lab.network.hosts), "nothing is left on any host")
     _gone(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in head), "the head is gone")
     _gone(lambda: not list(folder.glob("worldsize-*")), "its folders are gone")
-    for guest in guests:
-        assert guest.wait(LEFT_S) == 0
-        guest.stdin.close()
+    for member in members:
+        assert member.wait(LEFT_S) == 0
+        member.stdin.close()
 
 
 def _gone(done: Callable[[], bool], what: str) -> None:
@@ -266,5 +266,6 @@ def _invitations(process: subprocess.Popen, count: int) -> list[str]:
     while len(found) < count:
         line = process.stdout.readline()
         assert line, "the kernel ended"
-        found += lines_of(line)
+        if line.startswith("{"):
+            found.append(line.rstrip())
     return found

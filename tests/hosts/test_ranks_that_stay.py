@@ -1,4 +1,4 @@
-"""Ranks that stay on two other hosts: the same calls, failures and evidence, and what an invited host may not do."""
+"""Ranks that stay on two other hosts: the same calls, failures and evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support import namespaces
 from tests.support.daemons import until
 from tests.support.namespaces import Network
-from tests.support.open_hosts import Guests, programs
+from tests.support.open_hosts import programs
 from worldsize import hosts
 from worldsize.engines.job import Prompt
 from worldsize.errors import Deadlock, RankFailed, RunTimedOut
@@ -153,25 +153,3 @@ def test_a_host_that_is_lost_is_named_and_the_other_hosts_ranks_can_be_read(netw
         assert world["rank"] == [0, 1, 2, 3]
     finally:
         hosts.close()
-
-
-def test_what_an_invited_host_sends_is_plain_and_without_markup(network: Network, tmp_path: Path):
-    hosts.close()
-    guests = Guests(network, tmp_path)
-    hosts.open(guests.way(), timeout_s=LIMIT_S)
-    try:
-        with open_ranks(2) as world:
-            shown = (
-                "class T:\n    def _repr_html_(self):\n        return '<script>1</script>'\n"
-                "    def __repr__(self):\n        return 'T'\nT()"
-            )
-            run = world.run(shown)
-            assert [piece.bundle for group in output_groups.groups(run, (0, 1)) for piece in group.pieces] == [
-                (("text/plain", "T"),)
-            ]
-            world.run("net = torch.nn.Linear(2, 2)")
-            assert [row.name for row in world.table("net").rows] == ["weight", "bias"] and world["rank"] == [0, 1]
-            assert all(isinstance(found, str) for found in world["net"])
-    finally:
-        hosts.close()
-        guests.close()

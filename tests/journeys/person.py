@@ -55,12 +55,12 @@ class Person:
     env: dict[str, str] = field(default_factory=environment)
 
     @contextmanager
-    def starts(self, command: str, stdin: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    def starts(self, command: str) -> Iterator[subprocess.Popen[str]]:
         """Start `command` beside the next ones; `stdout` has what it prints, errors too. At the end its family is killed."""
         shell = subprocess.Popen(
             ["sh", "-c", command],
             cwd=self.folder, env=self.env, start_new_session=True, text=True,
-            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self.entered.enter(*typed_doors(command))
         try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -25,7 +23,7 @@ from tests.support.notebook_rules import text_of
 
 OWN_WORK = blocks("docs/own-work.md")
 GUIDE = blocks("docs/clusters.md")
-DOORS = [*doors_of(OWN_WORK), *doors_of(GUIDE), "worldsize answers", "worldsize join", "worldsize run"]
+DOORS = [*doors_of(OWN_WORK), *doors_of(GUIDE), "worldsize answers", "worldsize run"]
 
 CELLS = [one for one in OWN_WORK if one.language == "python"]
 FIRST_ON_HOSTS = next(place for place, one in enumerate(CELLS) if one.text.startswith("from worldsize import hosts"))
@@ -126,48 +124,6 @@ def test_a_lab_s_answers_train_under_torchrun(course: Person) -> None:
     told = course.types("torchrun --standalone --nproc-per-node 2 program.py")
     assert sorted(line for line in told.splitlines() if line.startswith("rank")) == [f"rank {rank}: 60 steps" for rank in (0, 1)]
     course.entered.enter(command.door, program.door)
-
-
-# ---- an invitation -------------------------------------------------------------------------------------
-
-INVITES = """\
-from worldsize import hosts
-from worldsize.launch import launch
-
-def square(fabric):
-    return fabric.rank ** 2
-
-if __name__ == "__main__":
-    hosts.open(hosts.Invited(hosts=1, address="127.0.0.1", and_this_machine=False))
-    run = launch(square, 2)
-    print("came back:", *run.results, "from", *run.hosts)
-    hosts.close()
-"""
-
-
-def test_who_joins_by_a_pasted_invitation_is_asked_and_has_the_ranks(person: Person) -> None:
-    (person.folder / "invites.py").write_text(INVITES)
-    keyboard, terminal = pty.openpty()
-    with person.starts("python -u invites.py") as notebook, person.starts("worldsize join", stdin=terminal) as guest:
-        (line,) = _read_until(notebook, "{")[-1:]
-        os.write(keyboard, f"{line}y\n".encode())
-        told = notebook.communicate(timeout=LIMIT_S)[0]
-        asked = guest.communicate(timeout=LIMIT_S)[0]
-    os.close(keyboard)
-    os.close(terminal)
-    assert re.search(r"came back: 0 1 from (\S+) \1\n", told), told
-    assert "can run any code on this machine" in asked and "Join?" in asked and "The notebook has closed its hosts." in asked
-    assert (notebook.returncode, guest.returncode) == (0, 0)
-
-
-def _read_until(program: subprocess.Popen[str], begins: str) -> list[str]:
-    """The lines that it prints, up to one that begins so; a test's own limit ends one that never does."""
-    lines: list[str] = []
-    for line in program.stdout or ():
-        lines.append(line)
-        if line.startswith(begins):
-            break
-    return lines
 
 
 # ---- docs/clusters.md ----------------------------------------------------------------------------------

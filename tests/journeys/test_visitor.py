@@ -1,11 +1,10 @@
-"""A visitor: the documents' links, the site of `make site` with a lab that a test run has made, and the lab's slides."""
+"""A visitor: the documents' links, the site of `make site` with a lab that a test run has made."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import sys
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, NotebookRuns
 from tests.support.site_links import broken_links
 from worldsize.authoring.notices import FILE
 from worldsize.authoring.site.build import FOR_CONTRIBUTORS
-from worldsize.authoring.slides.build import BROWSERS
 
-DOORS = ["make site", "make slides", "worldsize site", "worldsize slides"]
+DOORS = ["make site", "worldsize site"]
 LAB = SOURCES[0]
 LIMIT_S = 240.0
 
@@ -47,7 +45,7 @@ def test_a_link_of_a_document_leads_to_a_file_and_a_heading_of_the_repository() 
     assert [(page.name, link) for page, link in own if leads_nowhere(page, link)] == []
 
 
-# ---- the site and the slides ---------------------------------------------------------------------------
+# ---- the site ------------------------------------------------------------------------------------------
 
 pytestmark = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 
@@ -93,15 +91,6 @@ def test_the_site_has_every_document_of_a_reader_and_the_lab_with_its_pictures(s
 
 def test_no_link_within_the_site_is_broken(site: Path) -> None:
     assert broken_links(site) == []
-
-
-def test_the_slides_of_a_lab_are_a_page_and_a_pdf_where_a_browser_is(contributor: Person, course: Path) -> None:
-    said = contributor.types(make("slides", course), limit_s=LIMIT_S)
-    assert "slides of 1 lab," in said
-    slides = course / "build" / "slides"
-    assert "your first ranks" in unescape((slides / f"{LAB.stem}.html").read_text(encoding="utf-8"))
-    assert (slides / f"{LAB.stem}.pdf").is_file() == any(map(shutil.which, BROWSERS))
-    contributor.entered.enter("worldsize slides")
 
 
 def test_every_declared_door_was_entered(entered: Entered) -> None:

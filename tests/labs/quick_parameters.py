@@ -20,7 +20,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "06": {"worlds": [2, 4], "large_bytes": 400_000, "bare_bytes": 1_000_000, "simulated_worlds": [2, 4, 16, 64]},
     "07": {"steps": 12, "updates": 24, "work_s": 0.01},
     "08": {"steps": 4, "mobile_replicas": 1, "per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
-    "09": {"closures": 40, "updates": 60, "launches": 1},
+    "09": {"closures": 40, "updates": 60},
     "10": {"images_count": 128, "batch": 32, "steps": 1, "epochs": 3},
     "11": {
         "layers": 8, "width": 64, "wide_width": 128, "long_steps": 4, "bucket_counts": [1, 2, 4, 8], "encoder_layers": 4,

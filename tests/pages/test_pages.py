@@ -19,8 +19,7 @@ pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = sorted(path for path in (ROOT / "worldsize/pages/templates").iterdir() if path.suffix == ".html")
-BESIDE = ("style.css", "slides.css", "slides.js", "slides_pictures.js")
-FILES = [*TEMPLATES, *(ROOT / "worldsize/pages/templates" / name for name in BESIDE)]
+FILES = [*TEMPLATES, ROOT / "worldsize/pages/templates/style.css"]
 
 
 def verdict(**values: object) -> str:
@@ -53,10 +52,9 @@ def test_what_is_trusted_to_be_html_is_what_figures_of_the_course_drew():
     assert not any(re.search(r"autoescape|Markup", text) for text in texts.values())
 
 
-def test_no_template_asks_for_anything_elsewhere_and_slides_alone_have_a_script():
-    found = [path.name for path in FILES if re.search(r"<link|url\(|@import|https?://|\son\w+=", path.read_text())]
-    assert found == []
-    assert [path.name for path in FILES if "<script" in path.read_text()] == ["slides.html"]
+def test_no_template_asks_for_anything_elsewhere_or_has_a_script():
+    asking = r"<link|url\(|@import|https?://|\son\w+=|<script"
+    assert [path.name for path in FILES if re.search(asking, path.read_text())] == []
 
 
 def test_what_a_notebook_shows_has_no_style_sheet_and_a_page_no_style_attribute():

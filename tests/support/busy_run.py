@@ -66,12 +66,10 @@ def right() -> float:
 
 
 def kernel(address: str, count: int, folder: str) -> None:
-    """A kernel of its own that opens invited hosts and starts a run; says the invitations on its standard output."""
+    """A kernel of its own that opens invited hosts and starts a run; prints the invitations."""
+    from tests.support.open_hosts import ByInvitation
     from worldsize import hosts
     from worldsize.launch import launch
 
-    def show(text: str) -> None:
-        print(text, flush=True)
-
-    hosts.open(hosts.Invited(hosts=count, address=address, and_this_machine=False, show=show))
+    hosts.open(ByInvitation(count, address, lambda invitations: print(*invitations, sep="\n", flush=True)))
     launch(busy, 2 * count, args=(folder, -1, ""), timeout_s=1000)

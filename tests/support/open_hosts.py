@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from typing_extensions import override
+
 from tests.support.namespaces import Host, Network
 from worldsize import hosts
 from worldsize.engines.hosts.engine import HostsEngine
@@ -47,23 +49,34 @@ def programs(
     return hosts.Programs(commands)
 
 
-class Guests:
-    """`hosts.open(guests.way())`: a host of a network joins by each invitation as it is shown; `close` waits for their end."""
+class ByInvitation(hosts.Way):
+    """A way such as Slurm's: the head invites `count` hosts at `address`, and `start` gets the invitations."""
+
+    def __init__(self, count: int, address: str, start: Callable[[Sequence[str]], None]) -> None:
+        self.count, self.address, self.start = count, address, start
+
+    @override
+    def begin(self, engine: HostsEngine) -> None:
+        engine.open_door(self.address)
+        self.start(engine.invite(self.count, engine.opening_s))
+
+    @override
+    def standing(self) -> str:
+        return "waiting for invited hosts"
+
+
+class Members:
+    """`hosts.open(members.way())`: each host of a network joins by an invitation; `close` waits for their end."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self.network, self.folder = network, folder
         self.processes: list[subprocess.Popen] = []
-        self.invitations: list[str] = []
 
-    def way(self, **arguments: object) -> hosts.Invited:
-        return hosts.Invited(
-            hosts=len(self.network.hosts), address=self.network.machine_address, and_this_machine=False, show=self._join,
-            **arguments,
-        )  # fmt: skip
+    def way(self) -> hosts.Way:
+        return ByInvitation(len(self.network.hosts), self.network.machine_address, self._join)
 
-    def _join(self, text: str) -> None:
-        self.invitations = lines_of(text)
-        for host, line in zip(self.network.hosts, self.invitations, strict=True):
+    def _join(self, invitations: Sequence[str]) -> None:
+        for host, line in zip(self.network.hosts, invitations, strict=True):
             self.processes.append(join(host, line, _folder(self.folder, host)))
 
     def close(self) -> None:
@@ -84,11 +97,6 @@ def join(host: Host, invitation: str, folder: Path) -> subprocess.Popen:
     process.stdin.write(invitation.encode() + b"\n")
     process.stdin.flush()
     return process
-
-
-def lines_of(text: str) -> list[str]:
-    """The invitations in what `Invited` shows."""
-    return [line for line in text.splitlines() if line.startswith("{")]
 
 
 def _folder(folder: Path, host: Host) -> Path:

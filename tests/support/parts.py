@@ -21,7 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "browser": ("tests/browser", "tests/live", "tests/labs/test_labs_in_jupyter.py"),
     "site": (
-        "tests/labs/test_site.py", "tests/labs/test_site_pages.py", "tests/labs/test_slides.py", "tests/figures", "tests/pages",
+        "tests/labs/test_site.py", "tests/labs/test_site_pages.py", "tests/figures", "tests/pages",
         "tests/test_architecture.py", "tests/soak/test_fresh_environment.py", "tests",
     ),
 }  # fmt: skip

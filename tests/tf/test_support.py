@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.support_matrix import save
-from worldsize.tf import first_words, support, support_trials
+from bench.tf_support import matrix as trial_matrix
+from bench.tf_support import trials
+from bench.tf_support.matrix import LAUNCHES, cells, run, save
+from bench.tf_support.trials import RAW
+from worldsize.tf import first_words, support
 from worldsize.tf.errors import MAX_CHARACTERS
-from worldsize.tf.support import GUIDE_2_0, LAUNCHES, RAW, WAYS, Matrix
+from worldsize.tf.support import GUIDE_2_0, WAYS, Matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "build" / "support"  # this machine's result, beside the committed one
@@ -27,7 +30,7 @@ def a_whole_matrix(test):
 @pytest.fixture(scope="module")
 def one_way() -> Matrix:
     """The loop of one's own on the rows of the usual suite."""
-    return support.run(RAW, IN_SUITE)
+    return run(RAW, IN_SUITE)
 
 
 @some_of_the_matrix
@@ -41,7 +44,7 @@ def test_a_loop_of_ones_own_does_on_every_row_what_was_recorded(one_way, row):
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
     """Every cell, run once; kept in a dated file."""
-    matrix = support.run()
+    matrix = run()
     save(matrix, RESULT / f"{matrix.date}.json")
     return matrix
 
@@ -70,7 +73,7 @@ def test_the_result_of_a_run_is_kept_with_its_date_and_versions(matrix):
 
 @pytest.mark.quick
 def test_the_committed_record_has_every_cell():
-    assert tuple(support.recorded().cells) == support.cells()
+    assert tuple(support.recorded().cells) == cells()
 
 
 @pytest.mark.quick
@@ -92,7 +95,7 @@ def test_the_guides_matrix_has_its_three_apis_for_six_strategies():
 @pytest.mark.quick
 def test_a_way_that_there_is_not_is_named_with_those_that_are():
     with pytest.raises(ValueError, match="expected one of Keras 3 fit.*got 'fit'"):
-        support.run("fit")
+        run("fit")
 
 
 @pytest.mark.quick
@@ -110,9 +113,9 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
     class Run:
         results = [{cell: ("works", "")}, None, {cell: ("fails", "here")}]
 
-    monkeypatch.setattr(support, "quiet_launch", lambda *args, **kwargs: Run)
-    alone = support.SupportLaunch(support.on_workers, {cell[0]: (cell[1],)})
-    assert support.run(launches=[alone]).cells == {cell: ("fails", "here")}
+    monkeypatch.setattr(trial_matrix, "quiet_launch", lambda *args, **kwargs: Run)
+    alone = trial_matrix.SupportLaunch(trial_matrix.on_workers, {cell[0]: (cell[1],)})
+    assert run(launches=[alone]).cells == {cell: ("fails", "here")}
 
 
 # ---- what a cell says ------------------------------------------------------------------------
@@ -135,9 +138,9 @@ def test_an_error_is_told_by_the_line_that_matters(text, words):
 
 @pytest.mark.quick
 def test_weights_are_held_against_numpys():
-    reference = support_trials.reference()
-    assert support_trials.compared(reference)[0] == "works"
-    assert support_trials.compared(reference + 0.01)[0] == "wrong"
+    reference = trials.reference()
+    assert trials.compared(reference)[0] == "works"
+    assert trials.compared(reference + 0.01)[0] == "wrong"
 
 
 @pytest.mark.quick
@@ -148,9 +151,9 @@ def test_weights_are_held_against_numpys():
 def test_a_server_works_where_weights_and_counter_hold_every_update(weights, iterations, outcome):
     import numpy as np
 
-    assert support_trials.counted(np.full((3, 1), float(weights)), iterations, 50)[0] == outcome
+    assert trials.counted(np.full((3, 1), float(weights)), iterations, 50)[0] == outcome
 
 
 @pytest.mark.quick
 def test_a_cell_of_tensorflow_1_is_found_under_its_row():
-    assert {"v1 towers", "v1 in-graph", "v1 between-graph, asynchronous"} <= {row for row, _ in support.cells()}
+    assert {"v1 towers", "v1 in-graph", "v1 between-graph, asynchronous"} <= {row for row, _ in cells()}

@@ -1,4 +1,4 @@
-"""Executed solutions: kept from an earlier full run where the source is the same, else run now. The site and slides show them."""
+"""Executed solutions: kept from an earlier full run where the source is the same, else run now. The site shows them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     text = notebooks(source)[0]
     if kept.is_file():
         notebook = nbformat.read(kept, as_version=4)
-        if is_whole(notebook) and _code(notebook) == _code(nbformat.reads(text, as_version=4)):
+        if _is_whole(notebook) and _code(notebook) == _code(nbformat.reads(text, as_version=4)):
             return notebook
     if not run:
         return None
@@ -54,7 +54,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
         fresh.unlink()
 
 
-def is_whole(notebook: NotebookNode) -> bool:
+def _is_whole(notebook: NotebookNode) -> bool:
     """Return whether every code cell was run, and none ended in an error: a run that was stopped leaves a notebook too."""
     for cell in notebook.cells:
         if cell.cell_type != "code" or not cell.source.strip():

@@ -1,4 +1,4 @@
-"""The commands of the course's authors: `worldsize build`, `covers`, `site`, `slides` and `release`."""
+"""The commands of the course's authors: `worldsize build`, `covers`, `site` and `release`."""
 
 from __future__ import annotations
 
@@ -77,27 +77,6 @@ def site(
             paths = build_site(root, out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     typer.echo(f"wrote {out / 'index.html'}: {count(len(paths), 'page')}, {size / 1e6:.0f} MB")
-
-
-@app.command(rich_help_panel=GROUP)
-def slides(
-    labs: Annotated[list[str] | None, typer.Argument(help="lab numbers, such as 06; default: all")] = None,
-    course: CourseFolder = None,
-    out: Annotated[Path | None, typer.Option(help="the folder to write; default: build/slides in the repository")] = None,
-) -> None:
-    """Make slides of executed solutions (build/executed, or a run now), a page and a PDF for each lab, without answers."""
-    from worldsize.authoring import headless
-
-    with one_paragraph(headless.NotebookFailed):
-        need_extra("slides", "latex2mathml", "site")
-        from worldsize.authoring.slides.build import build_slides
-
-        with Console(stderr=True).status("reading the runs …") as status:
-            root = course_folder(course)
-            out = out or root / "build" / "slides"
-            written = build_slides(root, out.resolve(), labs or (), lambda stem: status.update(f"slides: {stem} …"))
-    pdfs = sum(path.suffix == ".pdf" for path in written)
-    typer.echo(f"wrote {out / 'index.html'}: slides of {count(len(written) - pdfs, 'lab')}, {pdfs} as PDF too")
 
 
 @app.command(rich_help_panel=GROUP)

@@ -1,4 +1,4 @@
-"""The commands of students: `worldsize start`, `doctor`, `run`, `answers`, `progress` and `join`."""
+"""The commands of students: `worldsize start`, `doctor`, `run`, `answers` and `progress`."""
 
 from __future__ import annotations
 
@@ -206,16 +206,3 @@ def progress() -> None:
 
 def _of(made: int, asked: int) -> str:
     return f"{made} of {asked}" if asked else "–"
-
-
-@app.command(rich_help_panel=GROUP)
-def join(
-    invitation: Annotated[Path | None, typer.Option(help="an invitation file that only you can read; default: paste it")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask before running code from that machine")] = False,
-) -> None:
-    """Join another machine's notebook as a host, by its invitation; stop with Ctrl-C, or when the notebook ends."""
-    from worldsize.engines.hosts import join_command
-
-    with one_paragraph():
-        code = join_command.join(invitation, yes, typer.echo, typer.confirm)
-    raise typer.Exit(code)

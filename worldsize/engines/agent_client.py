@@ -201,12 +201,8 @@ class LocalRanks:
 
 
 class LocalEngine:
-    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network.
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network."""
 
-    `plain_results`: whether results come as plain values and are never unpickled.
-    """
-
-    plain_results = False
     stops_within_s = 2.5  # then an agent whose run does not stop is killed
     _idle_s = staticmethod(idle_s)
 

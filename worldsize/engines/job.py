@@ -71,7 +71,6 @@ class Job:
     travelling_env: dict[str, str] = field(default_factory=dict)  # the part of `env` for other hosts
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
-    plain_results: bool = False  # whether results are plain values, since a host may be another person's
     world: str = ""  # for ranks that stay: the name to which orders refer
 
     @property

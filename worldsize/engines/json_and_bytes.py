@@ -1,8 +1,8 @@
 """Plain values as JSON and raw bytes, for sources such as a sandbox, from which nothing may be unpickled.
 
 Values are numbers, text, lists, tuples, dicts with plain keys, and NumPy arrays; anything else arrives as text that names
-its type. Decoding checks dtypes, shapes and depth, and makes text printable. A frame holds the JSON and the bytes: `results.py`
-reads one from a file, `grade.frame_stream` many from a stream.
+its type. Decoding checks dtypes, shapes and depth, and makes text printable. A frame holds the JSON and the bytes;
+`grade.frame_stream` reads frames from a stream.
 """
 
 from __future__ import annotations

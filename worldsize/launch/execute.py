@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import pickle
 import secrets
 import sys
 import threading
@@ -23,11 +24,9 @@ from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine, LocalRanks
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
-from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.engines.payload import Payload
-from worldsize.engines.results import unpacked
 from worldsize.failures import Failure, Outcome
-from worldsize.launch.outcome_error import as_text_note, error_of, large_payload_note, notes_of
+from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05  # between two updates of the observers
@@ -66,14 +65,13 @@ def execute_order(
     runs. `ended` is called with the run's end before its observers are. Returns the `Run`, or raises its error.
     """
     with _one_at_a_time:
-        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
+        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine))
         if packed:
             job.files.payload.write_bytes(packed)
 
         run = Run(
             world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names,
-            notes=[*notes, *filter(None, [engine.take_note()])],
-            plain_results=job.plain_results, function=function,
+            notes=[*notes, *filter(None, [engine.take_note()])], function=function,
         )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)  # delete the folder with the last reference to the run
         launches.latest = run
@@ -277,21 +275,13 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
 def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     """Read each rank's result, None for a rank that was not awaited; an unreadable result makes the run fail."""
     results: list[Any] = [None] * job.world_size
-    as_text: set[str] = set()
     for rank in sorted(outcome.returned):
         try:
-            source = outcome.returned[rank].packed or job.files.of(rank, "result")
-            results[rank], names = unpacked(source, job.plain_results)
+            results[rank] = pickle.loads(outcome.returned[rank].packed or job.files.of(rank, "result").read_bytes())
         except Exception as error:  # unpickling a student's class may raise anything
-            where = "its host sent no valid result" if isinstance(error, BadFrame) else "its result cannot be read here"
-            failure = Failure(
-                rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
-            )
+            message = f"its result cannot be read here: {error}"
+            failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=message)
             return replace(outcome, status="failed", failures=(failure,))
 
-        as_text.update(names)
-
     run.results = results
-    if as_text:
-        run.notes.append(as_text_note(as_text))
     return outcome

@@ -26,14 +26,6 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
     )
 
 
-def as_text_note(types: set[str]) -> str:
-    """Return the note on results in which objects of these types arrived as text."""
-    return (
-        f"in the results, {', '.join(sorted(types))} came as text that names the type: data from an invited host is "
-        f"never unpickled. Return arrays, numbers, text, or lists and dicts of them."
-    )
-
-
 def notes_of(outcome: Outcome) -> list[str]:
     changed: set[str] = set()
     unwaited: list[int] = []

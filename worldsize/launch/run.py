@@ -52,7 +52,6 @@ class Run:
     tasks: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
-    plain_results: bool = False  # whether a host may be another person's, so that nothing it sends is trusted
     function: str = ""  # its name, "" if it has none
     _trace: Trace | None = None
 

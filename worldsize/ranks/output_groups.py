@@ -15,7 +15,6 @@ from worldsize.engines.ranks.rich_output import TYPES
 from worldsize.launch.run import Run
 
 MOST_CHARS = 20_000  # shown of a rank's text; the log has all of it
-_PICTURES = ("image/png", "image/jpeg")  # beside text, all that an untrusted host may show: no markup
 MOST_RICH_BYTES = 8_000_000  # for all pictures and tables of one cell
 
 
@@ -72,7 +71,7 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
     """Return the text and bundles that a rank put out, in order."""
     data = _read(run.log_path(rank))
-    kinds = (*(_PICTURES if run.plain_results else TYPES), "text/plain")
+    kinds = (*TYPES, "text/plain")
 
     pieces: list[Piece] = []
     begun = 0

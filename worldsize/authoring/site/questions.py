@@ -60,7 +60,7 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
     """
     found = []
     for place, cell in enumerate(cells):
-        for text in UNANSWERED.findall(printed(cell)):
+        for text in UNANSWERED.findall(_printed(cell)):
             measured = _measured(text, cells[place + 1 :])
             if measured is None:
                 continue
@@ -71,13 +71,13 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
                 begins_a_part = below.source.startswith("#" if below.cell_type == "markdown" else PREDICTION)
                 if at > place + 1 + last and begins_a_part:
                     break
-                if below.get("outputs") and not UNANSWERED.search(printed(below)):
+                if below.get("outputs") and not UNANSWERED.search(_printed(below)):
                     answers.append(at)
             found.append(Question(text, place, said, tuple(answers)))
     return found
 
 
-def printed(cell: NotebookNode) -> str:
+def _printed(cell: NotebookNode) -> str:
     """Return the text that a cell printed."""
     return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream")
 
@@ -86,7 +86,7 @@ def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] |
     """Return the place of the first cell that prints the result of `question`, and the result."""
     says = re.compile(rf"^{re.escape(question)}\n  it was (.+)$", re.MULTILINE)
     for place, cell in enumerate(cells):
-        found = says.search(printed(cell))
+        found = says.search(_printed(cell))
         if found and _NUMBER.fullmatch(found[1]):
             return place, found[1]
     return None

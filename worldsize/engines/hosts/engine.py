@@ -80,16 +80,11 @@ class HostsEngine(LocalEngine):
     # ---- orders to the head ----------------------------------------------------------------------
 
     def open_door(self, address: str, ports: tuple[int, int] | None = None) -> None:
-        """Listen for invited hosts at an address of this machine. Raises ValueError if that fails."""
+        """Listen at an address of this machine for hosts with an invitation. Raises ValueError if that fails."""
         self._order(OpenDoor(address, ports))
 
-    def invite(self, count: int, valid_s: float, own_hosts: bool = False) -> list[str]:
-        """Return `count` invitations as text, each as secret as a password.
-
-        After this, results are plain values, because an invited host may be anybody's; not so for this user's
-        `own_hosts`, which Slurm or Dask starts.
-        """
-        self.plain_results = self.plain_results or not own_hosts
+    def invite(self, count: int, valid_s: float) -> list[str]:
+        """Return `count` invitations as text, each as secret as a password, for hosts that this user's own job starts."""
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:

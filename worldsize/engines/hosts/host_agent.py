@@ -6,6 +6,7 @@ times it sends are on the head's clock. The agent ends, with all its ranks, when
 
 from __future__ import annotations
 
+import getpass
 import multiprocessing.connection as mpc
 import os
 import pickle
@@ -28,7 +29,6 @@ from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import host_checks, host_messages
-from worldsize.engines.hosts.head_listener import user_name
 from worldsize.engines.hosts.host_messages import (
     MAX_CHUNK_BYTES,
     Answered,
@@ -44,7 +44,7 @@ from worldsize.engines.job import Framework, Job, Progress, Use
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.session import START_S
 from worldsize.engines.torch_services import TorchServices
-from worldsize.failures import Failure, Return
+from worldsize.failures import Failure
 
 _SHIP_S = 0.05  # between two transfers of new log lines
 _HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # variables in which the host's own environment wins
@@ -92,7 +92,7 @@ def serve(line: HostLine, address: str, framework: Framework) -> None:
 def _greet(line: HostLine, home: Home) -> None:
     """Send the greeting and wait for "welcome". Raises NotWelcome for any other answer."""
     versions = host_checks.own_versions()
-    hello = Greeting(socket.gethostname(), user_name(), home.address, cores(), versions, os.getpid())
+    hello = Greeting(socket.gethostname(), _user_name(), home.address, cores(), versions, os.getpid())
 
     with suppress(LineClosed):  # `receive` raises it below, with the reason
         line.send(host_messages.encode(hello))
@@ -105,6 +105,14 @@ def _greet(line: HostLine, home: Home) -> None:
         raise NotWelcome(str(error)) from None
     if answer != "welcome":
         raise NotWelcome(answer)
+
+
+def _user_name() -> str:
+    """Return the name of this process's user; a number if the system has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 @dataclass(eq=False)
@@ -220,18 +228,11 @@ class HostAgent:
     def _ship_all(self) -> None:
         """Send the unsent parts of the ranks' files: logs, results, shown output, records."""
         self._ship_logs()
-        files = self.ranks.job.files
-
         for rank in self.ranks.processes:
             self._ship("result", rank)
             self._ship("shown", rank)
-
-            path = files.of(rank, "record")
-            if path.exists() and path not in self.shipped:
-                self.shipped[path] = path.stat().st_size
-                data = host_messages.encode(pickle.loads(path.read_bytes()))
-                for start in range(0, len(data), MAX_CHUNK_BYTES):
-                    self._say(Chunk("record", rank, data[start : start + MAX_CHUNK_BYTES]))
+            if self.ranks.job.files.of(rank, "record") not in self.shipped:  # a later record does not continue the first
+                self._ship("record", rank)
 
     def _ship_logs(self) -> None:
         job = self.ranks.job
@@ -304,9 +305,6 @@ class HostAgent:
             content = replace(content, at_s=content.at_s - self.offset_s)
         elif news.kind == "entered":
             content -= self.offset_s
-        elif isinstance(content, Return) and content.record:  # travels as an encoded file: the head unpickles nothing
-            self.ranks.job.files.of(news.rank, "record").write_bytes(content.record)
-            content = replace(content, record=b"")
 
         parts = [content]
         if isinstance(content, Progress):  # a rank may report any number of rows at once

@@ -1,7 +1,7 @@
 """Messages between the head and a host: commands one way, news the other.
 
-The kernel's user runs code on every host, so a host unpickles its head's commands. The head unpickles nothing: a host's
-messages are MessagePack, decoded into the expected data classes and type-checked (msgspec). `line.py` transports them.
+The kernel's user runs code on every host, so a host unpickles its head's commands. A host's messages are MessagePack, decoded
+into the expected data classes and type-checked (msgspec); the kernel unpickles its ranks' results. `line.py` transports them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Answered(FromHost):
 
 
 class Chunk(FromHost):
-    """The next part of a rank's file, in order. A record is sent as an encoded `RankRecord`, not as its file."""
+    """The next part of a rank's file, in order."""
 
     kind: FileKind
     rank: int

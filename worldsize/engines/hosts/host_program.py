@@ -1,7 +1,7 @@
 """The program on a host, `python -m worldsize.engines.hosts.host_program`, which a way to the host starts.
 
-The program reads an invitation from standard input, or from a file that only its user can read, or speaks over standard
-input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `join_command.py` asks a person first.
+The program reads an invitation from standard input, so that no list of processes shows it, or speaks over standard input and
+output (`--stdio`). Exit code 0: the head hung up; 2: refused.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ import argparse
 import os
 import signal
 import socket
-import stat
 import sys
-import threading
-from pathlib import Path
 
 from worldsize.engines.hosts.head_listener import Invitation
 from worldsize.engines.hosts.host_agent import NotWelcome, serve
@@ -27,8 +24,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--framework", default="torch", choices=["torch", "tensorflow"])
     parser.add_argument("--stdio", action="store_true", help="speak over standard input and output")
     parser.add_argument("--address", default="", help="address where other hosts reach this one (default: where ssh did)")
-    parser.add_argument("--invitation", type=Path, help="file with the invitation (default: standard input)")
-    parser.add_argument("--held", action="store_true", help="end when standard input ends")
     given = parser.parse_args(arguments)
 
     if os.getpid() != os.getpgrp():
@@ -39,9 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.stdio:
             serve(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
         else:
-            invitation = read_invitation(given.invitation)
-            if given.held:
-                threading.Thread(target=_end_with_input, daemon=True).start()
+            invitation = Invitation.read(sys.stdin.readline())
             carrier, line = join(invitation)
             serve(line, address_towards(invitation.address), given.framework)
             carrier.close()
@@ -54,24 +47,6 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stderr.flush()
     end_group(code)
     return code
-
-
-def _end_with_input() -> None:
-    """End this process as an interrupt would, once its parent has closed its standard input."""
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def read_invitation(path: Path | None) -> Invitation:
-    """Read an invitation from a file that nobody else can read, or one line of standard input. Raises ValueError."""
-    if path is None:
-        return Invitation.read(sys.stdin.readline())
-
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise ValueError(f"{path}: expected a file that only you can read (chmod 600 {path}), got mode {mode:o}")
-    return Invitation.read(path.read_text())
 
 
 def address_towards(other: str) -> str:

@@ -15,6 +15,7 @@ import types
 from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 
@@ -25,7 +26,6 @@ from worldsize.engines.ranks.rank_debugger import RankDebugger
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.ranks.rank_groups import RankGroups, own_device
 from worldsize.engines.ranks.rich_output import RichOutput
-from worldsize.engines.results import packed
 from worldsize.fabric.interface import Fabric
 from worldsize.failures import Failure, Return
 from worldsize.files import write_whole
@@ -103,7 +103,7 @@ class OpenRank:
 
                 work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
-                result = packed(self._done(work), order.job.plain_results)
+                result = cloudpickle.dumps(self._done(work))
                 if len(result) > SMALL_BYTES:
                     write_whole(order.job.files.of(self.rank, "result"), result)
             finally:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 
 from worldsize.engines import payload
@@ -25,7 +26,6 @@ from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
-from worldsize.engines.results import packed
 from worldsize.failures import Return
 from worldsize.files import write_whole
 from worldsize.report import gather
@@ -55,7 +55,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
-        write_whole(job.files.of(rank, "result"), packed(result, job.plain_results))
+        write_whole(job.files.of(rank, "result"), cloudpickle.dumps(result))
 
         changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
         unwaited = channel.fabric.unwaited() if channel.fabric else 0

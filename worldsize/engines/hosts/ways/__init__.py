@@ -1,1 +1,1 @@
-"""The ways to get agents onto hosts: programs such as ssh, invitations, Slurm, Dask."""
+"""The ways to get agents onto hosts: programs such as ssh, Slurm, Dask."""

@@ -49,7 +49,7 @@ class Dask(Way):
 
             self.count = len(workers)
             engine.open_door(self._address or address_towards(next(iter(workers))), self._ports)
-            invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
+            invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
 
             for (host, worker), invitation in zip(workers.items(), invitations, strict=True):
                 self._tasks[host] = self._client.submit(

@@ -135,7 +135,7 @@ class Slurm(Way):
                 )
 
         engine.open_door(self._address or _address_towards_controller(), self._ports)
-        invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
+        invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
 
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # reset, since this object may be opened again
         # a folder that only its user can enter, and the job's name from the folder's

@@ -1,8 +1,8 @@
 """Trials for the cells of the support matrix: one layer, trained under one strategy in one way, and the result.
 
 A synchronous strategy works if its weights equal NumPy's after the same steps; a parameter server, if every update is in the
-weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain data. `support.py`
-lists the cells; `support_trials_tf1.py` holds TensorFlow 1.
+weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain data. `matrix.py`
+lists the cells; `trials_tf1.py` holds TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ from typing import Any
 import numpy as np
 
 from worldsize.tf.errors import first_words
+from worldsize.tf.support import WAYS, Found, Outcome, SupportCell
 
-SupportCell = tuple[str, str]  # (row, way)
-Outcome = tuple[str, str]  # ("works", "fails", "wrong" or "loses updates"; explanation)
-Found = dict[SupportCell, Outcome]
-
-FITS = ("Keras 3 fit", "tf_keras fit")
-RAW = "loop, variables"
-WAYS = (*FITS, RAW, "loop, Keras 3", "loop, tf_keras")
+FITS, RAW = WAYS[:2], WAYS[2]
 RATE, STEPS = 0.1, 3
 EXAMPLES = 24  # divisible into equal parts for 2, 3 and 4 replicas
 FITTED, SCHEDULED = 20, 150

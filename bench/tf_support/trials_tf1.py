@@ -1,6 +1,6 @@
 """The support matrix's trials for TensorFlow 1: towers, in-graph and between-graph replication.
 
-All use `tf.compat.v1`, with the model and data of `support_trials`. Left out: queues, savers, summaries.
+All use `tf.compat.v1`, with the model and data of `trials`. Left out: queues, savers, summaries.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import time
 from typing import Any
 
-from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Outcome, compared, counted, examples
+from bench.tf_support.trials import RATE, SCHEDULED, STEPS, compared, counted, examples
+from worldsize.tf.support import Outcome
 
 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:

@@ -1,21 +1,19 @@
-"""A host that was invited and means harm: it joins as any other, answers what it is asked, and attacks when it is told to.
+"""A host that a test scripts: it joins by invitation, answers as any other, and plays a script where it is to start ranks.
 
 It speaks the real protocol, in a thread of the test. What it is asked is unpickled here, since it comes from the test's own head.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import msgspec
-from typing_extensions import override
 
 from worldsize.engines.host import HostFacts
 from worldsize.engines.hosts import host_checks, host_messages
@@ -25,20 +23,19 @@ from worldsize.engines.hosts.host_messages import Answered, Chunk, Greeting, Tol
 from worldsize.engines.hosts.join_connection import join
 from worldsize.engines.hosts.kernel_messages import HostChange
 from worldsize.engines.hosts.line import LineClosed
-from worldsize.engines.results import packed
 from worldsize.failures import Return, Standing
 
-NAME = "evil"
+NAME = "scripted"
 ADDRESS = "127.0.0.1"
 LIMIT_S = 60.0  # a bound against a hang
 VALID_S = 600.0
-Raw = Callable[["BadGuest", int], None]  # gets the rank that it is to run
+Script = Callable[["ScriptedHost", int], None]  # gets the rank that it is to run
 
 
 def hello(**words: Any) -> Greeting:
-    """What an honest host says of itself, but for `words`."""
-    honest = {"name": NAME, "user": "u", "address": ADDRESS, "cores": 2, "versions": host_checks.own_versions(), "pid": 1}
-    return Greeting(**{**honest, **words})
+    """What a host says of itself, but for `words`."""
+    own = {"name": NAME, "user": "u", "address": ADDRESS, "cores": 2, "versions": host_checks.own_versions(), "pid": 1}
+    return Greeting(**{**own, **words})
 
 
 def invited(engine: HostsEngine, valid_s: float = VALID_S) -> Invitation:
@@ -55,30 +52,19 @@ def change(engine: HostsEngine) -> HostChange:
     return found
 
 
-class Bomb:
-    """A pickle of it makes a folder where it is read."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @override
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (str(self.folder),)
-
-
-class BadGuest:
-    """`attack` is called for each rank that it is to start; `answers` by command are given in place of honest ones."""
+class ScriptedHost:
+    """`script` is called for each rank that it is to start; `answers` by command are given in place of its own."""
 
     def __init__(
-        self, invitation: str, attack: Raw | None = None, first: bytes | None = None, answers: Mapping[str, Any] | None = None
+        self, invitation: str, script: Script | None = None, first: bytes | None = None, answers: Mapping[str, Any] | None = None
     ) -> None:
-        self.attack = attack
+        self.script = script
         self.answers = dict(answers or {})
         self.mute: set[str] = set()  # commands that it does not answer
         self.carrier, self.line = join(Invitation.read(invitation))
         self.said = ""  # by the head, or why the line ended
         self.run_ended = threading.Event()  # and that was answered
-        self._thread = threading.Thread(target=self._serve, args=(first,), name="bad-guest", daemon=True)
+        self._thread = threading.Thread(target=self._serve, args=(first,), name="scripted-host", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -103,9 +89,9 @@ class BadGuest:
     def chunk(self, kind: str, rank: int, data: bytes) -> None:
         self.send(host_messages.encode(Chunk(kind, rank, data)))
 
-    def finish(self, rank: int, result: bytes | None = None) -> None:
-        """End a rank as an honest host does."""
-        self.chunk("result", rank, packed(rank, plain=True) if result is None else result)
+    def finish(self, rank: int) -> None:
+        """End a rank, whose result is its number."""
+        self.chunk("result", rank, cloudpickle.dumps(rank))
         self.tell("result", rank, Return())
 
     def hang_up(self) -> None:
@@ -127,16 +113,16 @@ class BadGuest:
             self.said = data.decode()
             return
         command, *arguments = pickle.loads(data)
-        if command == "start" and self.attack is not None:
-            self.attack(self, arguments[0])
+        if command == "start" and self.script is not None:
+            self.script(self, arguments[0])
         elif command in host_messages.ANSWER_TYPES and command not in self.mute:
-            answer = self.answers[command] if command in self.answers else _honest(command, arguments)
+            answer = self.answers[command] if command in self.answers else _own(command, arguments)
             self.send(host_messages.encode(Answered(command, msgspec.Raw(host_messages.encode(answer)))))
         if command == "end":
             self.run_ended.set()
 
 
-def _honest(command: str, arguments: list) -> Any:
+def _own(command: str, arguments: list) -> Any:
     if command == "facts":
         return HostFacts(name=NAME, address=ADDRESS, cores=2)
     if command == "echo":

@@ -1,0 +1,1 @@
+"""Every strategy of TensorFlow with every way to train, run: `make support` writes `datasets/support.json`."""

@@ -1,1 +1,0 @@
-"""Slides of the executed labs, for teachers: questions, pictures, sentences, and the prose as speaker notes."""
