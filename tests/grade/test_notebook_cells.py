@@ -1,4 +1,4 @@
-"""The cells of a notebook's file: what is kept is what `json` would read, whatever lies between, and a worker's memory suffices."""
+"""The cells of a notebook's file: what is kept is what `json` would read, and a worker's memory suffices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from worldsize.grade import course
 from worldsize.grade.marking import submission, worker_process
 (lab,) = [lab for lab in course.load(Path(".")).values() if lab.number == "00"]
-worker_process.limit_memory(int(worker_process.ROOM_BYTES * worker_process._LEAST_ROOM))  # the least that is left for a submission
+worker_process.limit_memory(int(worker_process.ROOM_BYTES * worker_process._LEAST_ROOM))  # the least that is left
 file = submission.read_notebook(Path(sys.argv[1]))
 print(len(submission.repair(file.cells, lab).sources["pass_right"]))
 """
@@ -77,7 +77,9 @@ def test_what_is_kept_of_a_notebook_is_what_it_says(size):
         data = RandomJson(seed, odd=size == "small").text()
         cells = [cell for cell in json.loads(data)["cells"] if isinstance(cell, dict)]
         # as text: NaN differs from itself
-        assert repr(rows(data)) == repr([{k: cell[k] for k in notebook_cells._MOST_BYTES if k in cell} for cell in cells])
+        assert repr(rows(data)) == repr(
+            [{k: cell[k] for k in notebook_cells._MOST_BYTES if k in cell} for cell in cells]
+        )
 
 
 @pytest.mark.quick

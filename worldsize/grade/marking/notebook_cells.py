@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 MOST_CELLS = 20_000
-CLEARED = "Clear its outputs (in JupyterLab: Kernel > Restart Kernel and Clear Outputs of All Cells), save it, and hand it in again"
+CLEARED = (
+    "Clear its outputs (in JupyterLab: Kernel > Restart Kernel and Clear Outputs of All Cells), save it, and hand it in again"
+)
 _SMALL_BYTES = 10_000_000  # `json` takes up to ten times a file's size
 _MOST_BYTES = {
     "cell_type": 2_000,
