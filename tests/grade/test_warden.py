@@ -53,6 +53,11 @@ def after_moving_away(path, data):
     at_once(path, data)
     os.unlink(f"{path}.old")
 
+def from_another_folder(path, data):
+    other = path.parent.parent / "other"
+    other.write_bytes(data)
+    os.replace(other, path)
+
 def after_more_events_than_are_kept(path, data):
     with open(f"{path}.tmp", "wb", buffering=0) as one, open(f"{path}.tmp2", "wb", buffering=0) as other:
         for _ in range(20_000):
@@ -110,6 +115,7 @@ def test_a_file_that_is_replaced_gets_its_name_and_nothing_else(box, name):
 @pytest.mark.parametrize(("name", "touched"), [
     ("in_place", "written"), ("by_another_name", "written"), ("through_a_map", "written"),
     ("after_more_events_than_are_kept", "written"), ("after_removing", "removed"), ("after_moving_away", "removed"),
+    ("from_another_folder", "elsewhere"),
 ])  # fmt: skip
 def test_what_happened_to_the_old_file_is_seen(box, name, touched):
     assert seen(box, name, save(NEW))["ended"] == [{"how": "returned", "touched": touched}]

@@ -27,7 +27,7 @@ from worldsize.units import count
 WHOLE = "a kill at any moment leaves the old file or the new one, whole"
 ERROR = "on a full disk the caller gets an OSError"
 APART = "ranks that save at once do not meet, and what is left of killed saves does not pile up"
-ON_DISK = "the data are on disk, beside the file, before they get its name"
+ON_DISK = "the data are on disk before they get the file's name"
 NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
 CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stand still at; killed saves before the last
@@ -162,12 +162,14 @@ def _examine_kills(
         if death and death[0] == "full":
             found[ERROR] = _error_kept(ended, death, left, data)
 
+    folders = [row["ended"][0]["elsewhere"] for row in rows if row["ended"][0].get("elsewhere")]
+    if folders and found[WHOLE]:  # the torn file was copied from there
+        found[WHOLE] += f" Besides, {_elsewhere(folders[0])}"
+    elif folders:
+        found[WHOLE] = _elsewhere(folders[0])
     found[WHOLE] = found[WHOLE] or first_complaint(_touched(row["ended"][0]) for row in rows)
     if found[WHOLE] and ERROR in found:  # a save in place loses the old file, whatever its caller is told
         found[ERROR] = UNEXAMINED
-    elsewhere = next((row["ended"][0] for row in rows if row["ended"][0].get("elsewhere")), None)
-    if found[WHOLE] and elsewhere:  # the torn file was copied from there
-        found[WHOLE] += f" Besides, {_not_on_disk(elsewhere)}"
     return found
 
 
@@ -184,7 +186,14 @@ def _touched(ended: dict[str, Any]) -> Complaint:
             f"the save took the name {NAME} from the old file before the new one had it: a kill there leaves no file. os.replace "
             f"puts the new one in its place at once."
         )
-    return None
+    return _elsewhere("another folder") if touched == "elsewhere" else None
+
+
+def _elsewhere(folder: str) -> str:
+    return (
+        f"the file was written in {folder} and renamed from there. Across file systems a rename fails, or is a "
+        f"copy that a kill can tear: write the file in path.parent."
+    )
 
 
 def _is_one_of(left: np.ndarray | None, *files: np.ndarray | None) -> bool:
@@ -259,12 +268,6 @@ def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, dat
 
 
 def _not_on_disk(ended: dict[str, Any]) -> Complaint:
-    if ended["elsewhere"]:
-        return (
-            f"the file was written in {ended['elsewhere']} and renamed from there. Across file systems a rename fails, or is a "
-            f"copy that a kill can tear: write the file in path.parent."
-        )
-
     if ended["on_disk"]:
         return None
     return (
