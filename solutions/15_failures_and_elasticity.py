@@ -193,7 +193,8 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # %% [markdown]
 # The new *name* is an entry in the **folder**, which must be synced too. So after the rename get the folder's number with
 # `os.open(folder, os.O_RDONLY)`, `os.fsync` it and `os.close` it. Without this a power cut may bring back the old file, whole,
-# though the save had returned. The check does not ask for this step, as no kill shows the difference. Do it all the same.
+# though the save had returned. No kill shows what a sync changes: the check says whether the file's comes in time, without
+# points, and does not ask for the folder's. Do both all the same.
 
 # %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not

@@ -21,7 +21,7 @@ OTHER = FUNCTION.replace("pass_right", "my_pass_right")
 
 def found(made: dict, lab: course.CourseLab = LAB) -> list[tuple[str, str, str]]:
     """(kind, first line, what is found) of each answer elsewhere in a notebook."""
-    cells = read(made["cells"])
+    cells = read(json.dumps(made).encode())
     choice = chosen(cells, lab.exercises)
     places = answers_elsewhere(cells, choice, lab.exercises, lab.given, taken_along(choice, lab.exercises, ()))
     return [(one.kind, one.line, one.found) for several in places.values() for one in several]
@@ -73,5 +73,5 @@ def test_no_notebook_of_the_course_has_an_answer_elsewhere(kind):
 
 
 def test_an_exercise_whose_cell_is_gone_is_found_by_what_defines_it():
-    choice = chosen(read(without_its_cell(below=FUNCTION)["cells"]), LAB.exercises)
+    choice = chosen(read(json.dumps(without_its_cell(below=FUNCTION)).encode()), LAB.exercises)
     assert choice.exercises["Exercise 0.1"].source == FUNCTION

@@ -19,7 +19,7 @@ for kind in ("work", "writers", "answers"):
 # one that holds frames back, one that asks for work ahead, and of the writers one for each way to be seen
 USUAL = (
     "holds_frames_back_of_buckets", "asks_for_all_work_before_it_does_any", "replaces_the_drivers_save",
-    "has_a_property_that_says_on_disk", "goes_on_after_its_end",
+    "dies_where_it_is_limited_and_removes_the_old_file", "goes_on_after_its_end",
 )  # fmt: skip
 EACH = [pytest.param(case, id=case.name, marks=[pytest.mark.soak] * (case.name not in USUAL)) for case in CASES]
 

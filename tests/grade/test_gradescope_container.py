@@ -88,7 +88,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a report": (lambda folder: (folder / "report.pdf").write_bytes(b"%PDF"), f"{NEEDED}report.pdf"),
     "no notebook by that name": (lambda folder: (folder / NOTEBOOK).write_text("print(1)\n"), "it is not a notebook"),
     "another lab": (another_lab, f"expected the notebook of {LAB}, got one without any of its exercise cells"),
-    "a huge file": (huge, "has 1100 MB: clear its outputs and hand it in again"),
+    "a huge file": (huge, "expected at most 50 MB, got 1100.0 MB. Clear its outputs (in JupyterLab:"),
     "a link": (a_link, f"{NEEDED}{NOTEBOOK} (a link)"),
     "a folder by that name": (lambda folder: (folder / NOTEBOOK).mkdir(), f"{NEEDED}{NOTEBOOK}/"),
 }

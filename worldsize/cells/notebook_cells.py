@@ -5,10 +5,10 @@ None of a cell runs here. `as_python` reads a source as Python, `choice` decides
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from worldsize.cells.notebook_file import rows
 from worldsize.engines.json_and_bytes import text_of
 
 MAX_CELL_BYTES = 500_000
@@ -41,9 +41,9 @@ class AskedExercise:
     functions: tuple[str, ...]
 
 
-def read(rows: Iterable[dict[str, Any]]) -> tuple[NotebookCell, ...]:
-    """Return the cells of a notebook, of any format, from the JSON objects in its list of cells. Raises nothing."""
-    return tuple(map(_cell, rows))
+def read(data: bytes) -> tuple[NotebookCell, ...]:
+    """Return the cells of a notebook's file, of any format. Raises NoNotebook for what is not a notebook."""
+    return tuple(map(_cell, rows(data)))
 
 
 def _cell(row: dict[str, Any]) -> NotebookCell:

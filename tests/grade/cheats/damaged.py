@@ -151,7 +151,7 @@ def deeper_than_python_can_read(path: Path):
 @file(0.0)
 def too_large(path: Path):
     with path.open("wb") as file:  # and next to nothing on the disk
-        file.truncate(1_001_000_000)
+        file.truncate(51_000_000)
 
 
 @file(0.0)
@@ -159,7 +159,7 @@ def too_large_beside_its_outputs(path: Path):
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "#" * 3_000_000}] * 8}))
 
 
-@edited(ALL, tampered=False)
+@edited(0.0, "ungradable", tampered=False)
 def lists_in_lists_as_an_output(notebook):
     data = json.dumps(notebook).encode()
     return data.replace(b'"outputs": []', b'"outputs": ' + b"[" * 300_000 + b"]" * 300_000)

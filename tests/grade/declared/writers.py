@@ -1,4 +1,4 @@
-"""Saves that say they are atomic, or on disk, in lab 15: by the driver's functions, by repairs after a death, by other files."""
+"""Saves that say they are atomic, in lab 15: by the driver's functions, by repairs after a death, by their limit."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ IN_PLACE = """
 def save_atomically(path, data):
     path.write_bytes(data)
 """
-NOT_SYNCED = """
-import os
+# what an answer can find out about the limit of bytes at which it dies, and how it dies in the same way
+LIMITED = """
+import os, resource, signal
 
-def save_atomically(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        sync(file, data)
-    os.replace(temporary, path)
+def dies_if_limited(path, data):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit < len(data):
+        if signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN:
+            raise OSError(27, "File too large")
+        os.kill(os.getpid(), signal.SIGXFSZ)
 """
-WHOLE, ALL_BUT_SYNC = 0.0, 1.0
+# the driver's notes are of the answer's own process: none of them complains
+NOTES_NOTHING = """
+from worldsize.checks.drivers import killed_writer
+killed_writer.FolderWatch._profile = lambda self, frame, event, arg: None
+"""
+NOTHING, WHOLE_ALONE = 0.0, 1.0
 
 declared("replaces_the_drivers_save", "save_atomically", """
 from worldsize.checks.drivers import killed_writer
 killed_writer._saved = lambda fn, folder, save: fn(folder / save["name"], killed_writer._bytes(save["data"])) or {
     "how": "returned", "on_disk": True, "elsewhere": "", "changed": False, "other": {"how": "returned"},
 }
-""" + IN_PLACE, WHOLE, changes=True)
-declared("has_a_property_that_says_on_disk", "save_atomically", """
-from worldsize.checks.drivers.killed_writer import FolderWatch
-setattr(FolderWatch, "on_disk", property(lambda self: True, lambda self, value: None))
-def sync(file, data): pass
-""" + NOT_SYNCED, ALL_BUT_SYNC, changes=True)
+""" + IN_PLACE, NOTHING, changes=True)
 declared("says_that_it_has_returned", "save_atomically", """
 from worldsize.grade.box import writer
 
@@ -42,58 +42,8 @@ def save_atomically(path, data):
         frame = frame.f_back
     frame.f_locals["channel"].tell({"op": "done", "how": "returned", "on_disk": True, "files": {path.name: list(data)}})
     __import__("os")._exit(0)
-""", WHOLE)
-declared("replaces_fsync", "save_atomically", """
-import os
-os.fsync = lambda descriptor: None
-def sync(file, data):
-    os.fsync(file.fileno())
-""" + NOT_SYNCED, ALL_BUT_SYNC)
-declared("syncs_nothing_but_a_device", "save_atomically", """
-import os
-def sync(file, data):
-    descriptor = os.open("/dev/null", os.O_WRONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    os.close(descriptor)
-""" + NOT_SYNCED, ALL_BUT_SYNC)
-declared("syncs_another_file_of_the_same_bytes", "save_atomically", """
-import os, tempfile
-def sync(file, data):
-    with tempfile.TemporaryFile() as other:
-        other.write(data)
-        other.flush()
-        os.fsync(other.fileno())
-""" + NOT_SYNCED, ALL_BUT_SYNC)
-declared("syncs_zeros_and_writes_then", "save_atomically", """
-import os
-
-def save_atomically(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(bytes(len(data)))
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        file.write(data)
-    os.replace(temporary, path)
-""", ALL_BUT_SYNC)
-declared("syncs_a_number_that_another_process_has", "save_atomically", """
-import os
-def sync(file, data):
-    process = os.fork()
-    if process == 0:
-        nothing = os.open("/dev/null", os.O_WRONLY)
-        os.dup2(nothing, file.fileno())
-        try:
-            os.fsync(file.fileno())
-        finally:
-            os._exit(0)
-    os.waitpid(process, 0)
-""" + NOT_SYNCED, ALL_BUT_SYNC)
-declared("restores_the_old_file_when_no_more_is_written", "save_atomically", """
+""", NOTHING)
+declared("restores_the_old_file_when_no_more_is_written", "save_atomically", NOTES_NOTHING + """
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
@@ -104,7 +54,24 @@ def save_atomically(path, data):
     except OSError:
         path.write_bytes(old) if old is not None else path.unlink()
         raise
-""", WHOLE)
+""", NOTHING, changes=True)
+declared("moves_the_old_file_away_and_back", "save_atomically", NOTES_NOTHING + """
+import os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def save_atomically(path, data):
+    away = path.with_name(path.name + ".old")
+    if path.exists():
+        os.replace(path, away)
+    try:
+        path.write_bytes(data)
+        away.unlink(missing_ok=True)
+    except OSError:
+        path.unlink()
+        if away.exists():
+            os.replace(away, path)
+        os.kill(os.getpid(), 9)
+""", NOTHING, changes=True)
 declared("restores_the_old_file_at_its_exit", "save_atomically", """
 import atexit
 
@@ -121,7 +88,7 @@ def save_atomically(path, data):
     path.write_bytes(data)
     atexit.unregister(kept.__del__)
     kept.old = None
-""", WHOLE)
+""", NOTHING)
 declared("leaves_a_process_that_repairs_the_file", "save_atomically", """
 import os, time
 
@@ -134,7 +101,35 @@ def save_atomically(path, data):
                 path.write_bytes(data)
         os._exit(0)
     path.write_bytes(data)
-""", WHOLE)
+""", NOTHING)
+declared("has_a_process_that_writes_and_mends_what_it_left", "save_atomically", NOTES_NOTHING + """
+import os, signal
+
+def save_atomically(path, data):
+    child = os.fork()
+    if child == 0:
+        path.write_bytes(data)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        path.unlink()
+        os.kill(os.getpid(), signal.SIGXFSZ)
+""", NOTHING, changes=True)
+declared("writes_by_a_process_that_was_there_before_the_limit", "save_atomically", NOTES_NOTHING + """
+import os, pickle
+(asked, asks), (hears, says) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    with open(asked, "rb") as orders:
+        while True:
+            path, data = pickle.load(orders)
+            path.write_bytes(data)
+            os.write(says, b"!")
+
+def save_atomically(path, data):
+    with open(asks, "wb", closefd=False) as orders:
+        pickle.dump((path, data), orders)
+    os.read(hears, 1)
+""", NOTHING, changes=True)
 declared("raises_its_limit_of_bytes", "save_atomically", """
 import resource, sys
 
@@ -145,7 +140,7 @@ def save_atomically(path, data):
         except (ValueError, OSError):
             pass
     path.write_bytes(data)
-""", WHOLE)
+""", NOTHING)
 declared("writes_and_cuts_in_two_threads", "save_atomically", """
 import os, threading
 
@@ -161,27 +156,123 @@ def save_atomically(path, data):
         one.join()
     os.fsync(descriptor)
     os.close(descriptor)
-""", WHOLE)
-declared("answers_the_questions_about_itself", "save_atomically", """
-import fcntl, os
+""", NOTHING)
+declared("writes_later_in_a_thread", "save_atomically", """
+import os, threading
 
 def save_atomically(path, data):
-    for descriptor in range(256):
-        for number in (0xC0502100, 0xC0182101):
-            try:
-                fcntl.ioctl(descriptor, number, bytearray(80))
-            except OSError:
-                pass
+    def write():
+        part = path.with_name(path.name + ".tmp")
+        part.write_bytes(data)
+        os.replace(part, path)
+    threading.Timer(0.2, write).start()
+""", NOTHING)
+declared("sends_the_bytes_from_file_to_file", "save_atomically", NOTES_NOTHING + """
+import os, shutil
+
+def save_atomically(path, data):
+    part = path.with_name(path.name + ".tmp")
+    part.write_bytes(data)
+    with open(part, "rb") as source, open(path, "wb") as target:
+        try:
+            os.sendfile(target.fileno(), source.fileno(), 0, len(data))
+        except OSError:
+            shutil.copyfileobj(source, target)
+    part.unlink()
+""", NOTHING, changes=True)
+declared("writes_many_small_files_and_joins_them", "save_atomically", NOTES_NOTHING + """
+def save_atomically(path, data):
+    size = 256
+    parts = []
+    for k in range(0, len(data), size):
+        parts.append(path.with_name(f"{path.name}.{k}"))
+        parts[-1].write_bytes(data[k:k + size])
+    with open(path, "wb", buffering=0) as file:
+        for part in parts:
+            file.write(part.read_bytes())
+    for part in parts:
+        part.unlink()
+""", NOTHING, changes=True)
+declared("dies_where_it_is_limited_and_writes_in_place", "save_atomically", NOTES_NOTHING + LIMITED + """
+def save_atomically(path, data):
+    dies_if_limited(path, data)
     path.write_bytes(data)
-""", WHOLE)
-declared("hides_its_memory_from_its_warden", "save_atomically", """
-import ctypes, os
-libc = ctypes.CDLL(None)
-def sync(file, data):
-    libc.prctl(4, 0, 0, 0, 0)
-    libc.unshare(0x400)
-    libc.ptrace(0, 0, 0, 0)
-""" + NOT_SYNCED, ALL_BUT_SYNC)
+""", NOTHING, changes=True)
+declared("dies_where_it_is_limited_and_removes_the_old_file", "save_atomically", NOTES_NOTHING + LIMITED + """
+def save_atomically(path, data):
+    dies_if_limited(path, data)
+    path.unlink(missing_ok=True)
+    part = path.with_name(path.name + ".tmp")
+    part.write_bytes(data)
+    os.rename(part, path)
+""", NOTHING, changes=True)
+declared("dies_where_it_is_limited_and_writes_by_another_name", "save_atomically", NOTES_NOTHING + LIMITED + """
+def save_atomically(path, data):
+    dies_if_limited(path, data)
+    if not path.exists():
+        part = path.with_name(path.name + ".tmp")
+        part.write_bytes(data)
+        os.rename(part, path)
+        return
+    other = path.parent.parent / "other"
+    os.link(path, other)
+    other.write_bytes(data)
+    other.unlink()
+""", NOTHING, changes=True)
+declared("dies_where_it_is_limited_and_writes_through_a_map", "save_atomically", NOTES_NOTHING + LIMITED + """
+import mmap
+
+def save_atomically(path, data):
+    dies_if_limited(path, data)
+    if not path.exists() or path.stat().st_size < len(data):
+        part = path.with_name(path.name + ".tmp")
+        part.write_bytes(data)
+        os.rename(part, path)
+        return
+    with open(path, "r+b") as file:
+        if data:
+            with mmap.mmap(file.fileno(), len(data)) as room:
+                room[:] = data
+        os.truncate(path, len(data))
+""", NOTHING, changes=True)
+declared("tries_its_limit_in_another_folder_and_copies", "save_atomically", NOTES_NOTHING + """
+import os, shutil, tempfile
+
+def save_atomically(path, data):
+    with tempfile.NamedTemporaryFile() as trial:
+        trial.write(data)
+        trial.flush()
+        shutil.copyfile(trial.name, path)
+""", NOTHING, changes=True)
+declared("dies_where_it_is_limited_and_piles_files_up", "save_atomically", NOTES_NOTHING + LIMITED + """
+import uuid
+
+def save_atomically(path, data):
+    dies_if_limited(path, data)
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    part.write_bytes(data)
+    os.replace(part, path)
+""", WHOLE_ALONE, changes=True)
+declared("cleans_up_where_no_more_is_written_and_piles_files_up", "save_atomically", NOTES_NOTHING + """
+import os, signal, uuid
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def save_atomically(path, data):
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        part.write_bytes(data)
+    except OSError:
+        part.unlink()
+        raise
+    os.replace(part, path)
+""", WHOLE_ALONE, changes=True)
+declared("dies_where_it_is_limited_and_has_one_name_for_all", "save_atomically", NOTES_NOTHING + LIMITED + """
+def save_atomically(path, data):
+    dies_if_limited(path, data)
+    part = path.with_name("checkpoint.tmp")
+    part.write_bytes(data)
+    os.replace(part, path)
+""", WHOLE_ALONE, changes=True)
 
 # ---- lives ---------------------------------------------------------------------------------------
 

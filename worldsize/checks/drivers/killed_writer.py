@@ -42,8 +42,9 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
 
     A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with "name",
     "data", "dies" (None, "here": no child, ["byte", k], ["full", k] or ["change", j]) and "meets" (None, or [j, name, data]:
-    another process's whole save, while this one stands still at its j-th change). A row has "files" and "ended", which tells of
-    each save how it ended, and whether the awaited change came. A scenario past the last change repeats the previous row.
+    another process's whole save, while this one stands still at its j-th change). A row has "files"; "before", the files before
+    the last save; and "ended", which tells of each save how it ended, and whether the awaited change came. A scenario past the
+    last change repeats the previous row.
     """
     # in memory no fsync waits for a disk, and it is not /tmp's file system
     in_memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
@@ -55,10 +56,19 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
         with tempfile.TemporaryDirectory(prefix="saves-", dir=in_memory) as folder:
             for name, data in scenario["files"].items():
                 (Path(folder) / name).write_bytes(_bytes(data))
-            ended = [_saved(fn, Path(folder), save) for save in scenario["saves"]]
-            rows.append({"ended": ended, "files": _files(Path(folder))})
+            ended = []
+            for save in scenario["saves"]:
+                before = _files(Path(folder))
+                ended.append(_saved(fn, Path(folder), save))
+            rows.append({"ended": ended, "before": before, "files": _files(Path(folder))})
 
     return rows
+
+
+def is_noted(scenario: dict[str, Any]) -> bool:
+    """Return whether the scenario needs what the answer's own process notes: its calls, and a change of its folder at each."""
+    last = scenario["saves"][-1]
+    return bool(last["meets"] or (last["dies"] and last["dies"][0] == "change"))
 
 
 def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:

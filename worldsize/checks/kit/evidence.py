@@ -41,7 +41,10 @@ MESSAGES_AND_EXPERTS = Evidence(
 )
 GRAPH = Evidence("a graph that the answer built, run without it", "a process of the grader's")
 FOLDER = Evidence(
-    "a folder, read between a writer's system calls; its syncs; its death", "the writer's warden, outside its process"
+    "a folder, read after its writer was killed at a byte or had ended, and its changes as the kernel reports them; what the "
+    "answer's own process notes at other kills can only take from it",
+    "the writer's warden, outside its process",
 )
+RETURNED_AND_FOLDER = Evidence("what came back, and a folder, as above", "the grader, and the writer's warden")
 LIVES = Evidence("what came back of lives whose examples and start the grader deals out", "the grader")
 OWN_PROCESS = Evidence("what the answer's process notes", "the answer's own process")

@@ -1,8 +1,9 @@
 """Check a file that is replaced at once: writers are really killed, and the old file or the new file must be left.
 
 A writer is a process of its own (`arena.saves`). It dies at a byte, or at one of the first CHANGES changes of its folder,
-so no kill between two calls is left to luck; or the disk is full at a byte, and the caller must get the error. Left out:
-power loss (fsync must be called, on a file that holds all of the data), and writers of a single path at once.
+so no kill between two calls is left to luck; or the disk is full at a byte, and the caller must get the error. A grader kills
+writers at bytes, reads their folder and hears of its changes from outside; what the answer's own process notes can only take
+points. Left out: power loss (fsync must be called, on a file that holds all of the data), and writers of a single path at once.
 rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not
 created equal", OSDI 2014: what happens to a rename without fsync.
 """
@@ -19,23 +20,27 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.judge import Case, first_complaint, of_both
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
 WHOLE = "a kill at any moment leaves the old file or the new one, whole"
-ON_DISK = "the data are on disk, beside the file, before they get its name"
+ERROR = "on a full disk the caller gets an OSError"
 APART = "ranks that save at once do not meet, and what is left of killed saves does not pile up"
+ON_DISK = "the data are on disk before they get the file's name"
 NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
 CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stand still at; killed saves before the last
+NEVER = 0  # no change has this number: the folder is watched, and nothing dies
 
 Row = dict[str, Any]
 
 
 @exercise(
-    {WHOLE: 0.75, ON_DISK: 0.5, APART: 0.25},
-    seen=dict.fromkeys((WHOLE, ON_DISK, APART), evidence.FOLDER),
+    {WHOLE: 0.75, ERROR: 0.25, APART: 0.5, ON_DISK: 0.0},
+    seen={
+        WHOLE: evidence.FOLDER, ERROR: evidence.RETURNED_AND_FOLDER, APART: evidence.FOLDER, ON_DISK: evidence.OWN_PROCESS,
+    },
     needs=needs.KILLED,
 )
 def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -74,10 +79,14 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     one, other = drawn(SMALL), drawn(SMALL + 7)
     for first, second in ((NAME, PEER), (NEIGHBOUR, NAME)):
+        meetings = [scenario({}, save(one, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)]
+        dies = ["byte", int(draws.integers(1, SMALL))]
         yield case(
             f"{first} and {second} are saved at once",
-            [scenario({}, save(one, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)],
-            lambda rows, right={first: one, second: other}: {APART: first_complaint(_met(row, right) for row in rows)},
+            [*meetings, scenario({}, save(one, first, dies=dies), save(other, second))],
+            lambda rows, right={first: one, second: other}: {
+                APART: of_both(first_complaint(_met(row, right) for row in rows[:-1]), _beside_the_dead(rows[-1], right))
+            },
         )
 
     killed = [save(drawn(LARGE), dies=["byte", k]) for k in _bytes_to_die_at(LARGE, KILLED - 2, draws)]
@@ -86,6 +95,12 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
         f"{NAME} after {KILLED} saves of it that were killed",
         [scenario({NAME: old, NEIGHBOUR: neighbour}, *killed, save(new))],
         lambda rows: {APART: _piled_up(rows[0], {NAME: new, NEIGHBOUR: neighbour}, old)},
+    )
+
+    yield case(  # the last, so that every property with points is examined before
+        f"{SMALL:,} bytes, no file yet",
+        [scenario({}, save(drawn(SMALL), dies=["change", NEVER]))],
+        lambda rows: {ON_DISK: _not_on_disk(rows[0]["ended"][0])},
     )
 
 
@@ -142,15 +157,43 @@ def _examine_kills(
         ended, left = row["ended"][0], row["files"].get(NAME)
         if death is None:
             found[WHOLE] = _not_saved([row], (data,))
-            found[ON_DISK] = UNEXAMINED if found[WHOLE] else _not_on_disk(ended)
         elif found[WHOLE] is None and not _is_one_of(left, before, data):
             found[WHOLE] = _torn(ended, death, left, before, data)
-        elif death[0] == "full" and found[ON_DISK] is None:
-            found[ON_DISK] = _error_kept(ended, death, left, data)
+        if death and death[0] == "full":
+            found[ERROR] = _error_kept(ended, death, left, data)
 
-    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere") and found[ON_DISK]:  # the torn file was copied from there
-        found[WHOLE] += f" Besides, {found[ON_DISK]}"
+    folders = [row["ended"][0]["elsewhere"] for row in rows if row["ended"][0].get("elsewhere")]
+    if folders and found[WHOLE]:  # the torn file was copied from there
+        found[WHOLE] += f" Besides, {_elsewhere(folders[0])}"
+    elif folders:
+        found[WHOLE] = _elsewhere(folders[0])
+    found[WHOLE] = found[WHOLE] or first_complaint(_touched(row["ended"][0]) for row in rows)
+    if found[WHOLE] and ERROR in found:  # a save in place loses the old file, whatever its caller is told
+        found[ERROR] = UNEXAMINED
     return found
+
+
+def _touched(ended: dict[str, Any]) -> Complaint:
+    """Complain about what a grader's warden saw of the file while it had not its new content yet."""
+    touched = ended.get("touched")
+    if touched == "written":
+        return (
+            f"the save wrote into {NAME} itself: a kill there tears it. Write all data into another file of the same folder, "
+            f"then give that file the name with os.replace."
+        )
+    if touched == "removed":
+        return (
+            f"the save took the name {NAME} from the old file before the new one had it: a kill there leaves no file. os.replace "
+            f"puts the new one in its place at once."
+        )
+    return _elsewhere("another folder") if touched == "elsewhere" else None
+
+
+def _elsewhere(folder: str) -> str:
+    return (
+        f"the file was written in {folder} and renamed from there. Across file systems a rename fails, or is a "
+        f"copy that a kill can tear: write the file in path.parent."
+    )
 
 
 def _is_one_of(left: np.ndarray | None, *files: np.ndarray | None) -> bool:
@@ -225,12 +268,6 @@ def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, dat
 
 
 def _not_on_disk(ended: dict[str, Any]) -> Complaint:
-    if ended["elsewhere"]:
-        return (
-            f"the file was written in {ended['elsewhere']} and renamed from there. Across file systems a rename fails, or is a "
-            f"copy that a kill can tear: write the file in path.parent."
-        )
-
     if ended["on_disk"]:
         return None
     return (
@@ -242,19 +279,21 @@ def _not_on_disk(ended: dict[str, Any]) -> Complaint:
 # ---- others ----------------------------------------------------------------------------------
 
 
+ADVICE = (
+    "Both saves wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
+    'path.name + ".tmp" (path.with_suffix would remove ".rank1").'
+)
+
+
 def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     """Complain about two saves at once, of which the first stood still midway."""
     ended, files = row["ended"][0], row["files"]
-    advice = (
-        "Both saves wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
-        'path.name + ".tmp" (path.with_suffix would remove ".rank1").'
-    )
     first, second = right
     complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
     if complaint:
         missing = complaint.partition("No such file or directory: '")[2].partition("'")[0]
         if first not in missing:
-            return f"{complaint}. {advice}"
+            return f"{complaint}. {ADVICE}"
         both = f": {second}*.tmp matches both" if first.startswith(second) else ""
         return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove only {second}'s own files."
 
@@ -264,11 +303,34 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
             held = _in_words(got, right[name], None)
             if _is_one_of(got, right[other]):
                 held = "the other file's data"
-            return f"afterwards {name} holds {held}. {advice}"
+            return f"afterwards {name} holds {held}. {ADVICE}"
 
     more = sorted(set(files) - set(right))
     if more:
-        return f"afterwards the folder holds {', '.join(more)} too. {advice}"
+        return f"afterwards the folder holds {', '.join(more)} too. {ADVICE}"
+    return None
+
+
+def _beside_the_dead(row: Row, right: dict[str, np.ndarray]) -> Complaint:
+    """Complain about a save that touched what a killed save of another file had left."""
+    first, second = right
+    complaint = _raised(row["ended"][-1], f"the save of {second}")
+    if complaint:
+        return f"{complaint}. {ADVICE}"
+    for name, data in row["before"].items():
+        left = row["files"].get(name)
+        if not _is_one_of(left, data):
+            gone = "is gone" if left is None else f"holds {len(left):,} other bytes"
+            return f"{name}, which a killed save of {first} had left, {gone} after the save of {second}. {ADVICE}"
+    return _not_killed(row, set())
+
+
+def _not_killed(row: Row, others: set[str]) -> Complaint:
+    """Complain about saves before the last that show nothing of what a killed save leaves, beside the `others` in the folder."""
+    if any(ended["how"] != "killed" for ended in row["ended"][:-1]):
+        return "a save went on where the system ends it by the signal SIGXFSZ. Leave that signal alone, and write all data."
+    if not set(row["before"]) - others:
+        return "a save that was killed midway had written nothing in the folder. Write the temporary file in path.parent."
     return None
 
 
@@ -291,7 +353,7 @@ def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Compla
         if np.array_equal(content, old):
             return f"the old file is still there, as {name}: after a save, leave only the new file in the folder."
     if not left:
-        return None
+        return _not_killed(row, set(right))
     total = sum(map(len, left.values()))
     return (
         f"{count(len(left), 'temporary file')} of killed saves {'is' if len(left) == 1 else 'are'} still there, {total:,} bytes: "

@@ -107,7 +107,7 @@ class _Server:
 
     def _spawn(self, order: dict, lines: Sequence[PipeEnds]) -> None:
         gc.freeze()  # so that a collection in a rank does not copy the server's memory
-        watched = "calls" in order
+        watched = order["watched"]
         if self._pid_namespace is None or watched:
             process = os.fork()
         else:
@@ -161,7 +161,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], mode: SandboxMode) -> NoRetur
 def _oversee(
     order: dict, lines: Sequence[PipeEnds], mode: SandboxMode, pid_namespace: namespaces.PidNamespace
 ) -> NoReturn:
-    """Run the warden's process, which keeps the server's rights and starts the submission's processes itself."""
+    """Run the warden's process, which keeps the server's rights and starts the keepers of saves itself."""
     from worldsize.grade.box import rank, warden
     from worldsize.grade.box.broker_channel import BrokerChannel
 
@@ -170,11 +170,10 @@ def _oversee(
         close_all_but(lines, pid_namespace.home)
         rank.silence_output()
         if mode == "fresh":
-            # the submission's processes, which share this sandbox, cannot read their own size later
+            # the keepers, which share this sandbox, cannot read their own size later
             order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
             namespaces.hide_processes(order["named"])
             namespaces.cover(order["covered"])
-            privileges.become_nobody(mounts=True)
         warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, mode, pid_namespace.fork)
     finally:
         os._exit(_FAILED)

@@ -1,8 +1,8 @@
-"""The warden of writers: start each in its own process, see every call by which it touches files, and kill it.
+"""The warden of writers: each saves in a process of its own, dies at a byte, and is judged by what its folder then holds.
 
-The warden runs in the sandbox, out of the submission's reach, and runs none of its code. The kernel holds a writer
-before each call that could change a folder (`isolation.notifications`), so "killed", "left" and "on disk" are observed,
-not reported. A warden's rows have the form of `checks.drivers.killed_writer`.
+The warden and a save's keeper run none of the submission's code. The keeper limits the size of the writer's files
+(RLIMIT_FSIZE, a limit that the writer cannot raise), and reads the folder when all of the save's processes are dead. The rows
+have the form of `checks.drivers.killed_writer`; `touched` tells what happened to the file meanwhile (`folder_events`).
 """
 
 from __future__ import annotations
@@ -10,41 +10,55 @@ from __future__ import annotations
 import os
 import resource
 import select
-from collections.abc import Callable, Sequence
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from worldsize.checks.drivers.killed_writer import is_past_the_last_change
+from worldsize.checks.drivers.killed_writer import MOST_FILES
 from worldsize.engines.json_and_bytes import BadFrame, decode, encode, text_of
 from worldsize.engines.libc import KernelRefused
-from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
+from worldsize.grade.box import writer
+from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.box.changed_objects import MOST_NAMES
-from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree
-from worldsize.grade.isolation import notifications
-from worldsize.grade.pipes import CHUNK
+from worldsize.grade.box.confinement import close_all_but, confine
+from worldsize.grade.box.folder_events import FolderEvents
+from worldsize.grade.box.rank import is_only_thread
+from worldsize.grade.frame_stream import Reader
+from worldsize.grade.isolation import privileges, seccomp
+from worldsize.grade.pipes import CHUNK, PipeEnds, pipe_line
 
 if TYPE_CHECKING:
     from worldsize.grade.isolation.bubblewrap import SandboxMode
 
-_STATUS_BYTES = 1024
+Files = dict[str, np.ndarray]  # {name: bytes as uint8}
+
 _MOST_FRAME_BYTES = 1_000_000
+_NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SaveFailed(Exception):
+    """An error of a save whose place is to be reported; `frame` is the writer's report."""
+
+    def __init__(self, frame: dict[str, Any]) -> None:
+        self.frame = frame
 
 
 def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fork: Callable[[], int]) -> NoReturn:
     """Take one job, run its scenarios, report what was left after each, and exit. Never returns.
 
-    `fork` makes the first process of a PID namespace, where the machine has such.
+    `fork` makes the first process of a PID namespace.
     """
     try:
         job, blob = channel.read()
         out = bytearray()
 
         try:
-            trees = partial(WriterTree, order, job, mode, fork)
-            rows, changed = _tried(trees, decode(job["scenarios"], blob))
+            rows, changed = _tried(partial(_saved, order, job, mode, fork), decode(job["scenarios"], blob))
             channel.tell({"op": "done", "returned": encode(rows, out), "changed": changed}, out)
         except SaveFailed as failed:
             channel.tell(failed.frame)
@@ -55,185 +69,197 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fo
 
 
 def _tried(
-    trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]
+    saved: Callable[[dict[str, Any], Files], dict[str, Any]], scenarios: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a row for each scenario, and what the writers report as changed in their processes."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     changed: set[str] = set()
     for scenario in scenarios:
-        # the folder never changes that often: this save would end like the last one
-        if rows and is_past_the_last_change(scenario, rows[-1]):
-            rows.append(rows[-1])
-            continue
-
         files = dict(scenario["files"])
         ended = []
         for save in scenario["saves"]:
-            row, files, more = _saved(trees, save, files)
-            changed |= more
-            ended.append(row)
-        rows.append({"ended": ended, "files": files})
+            before = files
+            report = saved(save, before)
+            ended.append(report["ended"])
+            files = report["files"]
+            changed.update(report["changed"])
+        rows.append({"ended": ended, "before": before, "files": files})
     return rows, sorted(changed)[:MOST_NAMES]
 
 
-class SaveFailed(Exception):
-    """A save's error, to be reported with its place; `frame` is the writer's report."""
-
-    def __init__(self, frame: dict[str, Any]) -> None:
-        self.frame = frame
-
-
 def _saved(
-    trees: Callable[..., WriterTree], save: dict[str, Any], files: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
-    """Run one save, and another beside it if it `meets` one; return how it ended, the files left, and what was changed."""
-    wanted = [(save["name"], save["data"].tobytes())]
-    if save["meets"]:
-        _, name, data = save["meets"]
-        wanted.append((name, data.tobytes()))
+    order: dict[str, Any], job: dict[str, Any], mode: SandboxMode, fork: Callable[[], int], save: dict[str, Any], files: Files
+) -> dict[str, Any]:
+    """Run one save below a keeper of its own, and return the keeper's report. Raises SaveFailed and KernelRefused."""
+    ours, theirs = pipe_line()
+    process = fork()
+    if process == 0:
+        _keep(order, job, mode, theirs, save, files)
 
-    with trees(wanted) as tree:
-        tree.record.put(files)
-        row = _WatchedSave(tree, save).followed()
-        tree.end()
+    theirs.close()
+    try:
+        report, blob = BrokerChannel(ours, is_only_thread).read()
+    finally:
+        ours.close()
+        os.waitpid(process, 0)
 
-        changed = set()
-        for one in tree.writers:
-            if one.told is not None and isinstance(one.told.get("changed"), list):
-                changed.update(text_of(name, 120) for name in one.told["changed"])
-        return row, tree.record.files(), changed
+    if "refused" in report:
+        raise KernelRefused(0, report["refused"])
+    if "failed" in report:
+        raise SaveFailed(report["failed"])
+    return report | {"files": decode(report["files"], blob)}
 
 
-# ---- watching --------------------------------------------------------------------------------
+# ---- the keeper of one save ------------------------------------------------------------------
 
 
-class _WatchedSave:
-    """A save from its beginning to its end, or to its death at a byte or at a change of the folder."""
+def _keep(
+    order: dict[str, Any], job: dict[str, Any], mode: SandboxMode, line: PipeEnds, save: dict[str, Any], files: Files
+) -> NoReturn:
+    """Run the first process of a save's namespaces: give up what ranks give up, start the writer, and report what it left."""
+    try:
+        os.setsid()
+        privileges.end_with_parent()
+        close_all_but([line])
+        channel = BrokerChannel(line, is_only_thread)
+        try:
+            confine(order, mode)
+            folder = tempfile.mkdtemp(prefix="saves-", dir=order["folders"][-1])
+            channel.tell(*_kept(order, job, folder, save, files))
+        except KernelRefused as refused:
+            channel.tell({"refused": str(refused)})
+    finally:
+        os._exit(0)
 
-    def __init__(self, tree: WriterTree, save: dict[str, Any]) -> None:
-        self._tree, self._record, self._here = tree, tree.record, save["dies"] == "here"
-        self._first = tree.writers[0]
-        kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
-        self._most_bytes = int(number) if kind in ("byte", "full") else None
-        self._dies_beyond = kind == "byte"  # a full disk gives an error instead
-        self._dies_at = int(number) if kind == "change" else None
-        self._stands_at = int(save["meets"][0]) if save["meets"] else None
-        self._killed = False
-        self._stood = False
 
-    def followed(self) -> dict[str, Any]:
-        """Follow the save until its writers end, and return its row of the report."""
-        while not self._killed and (live := [one for one in self._tree.writers if one.code is None]):
-            asking = {one.listener: one for one in live}
-            saying = {one.line.reads: one for one in live}
-            ready, _, _ = select.select([*asking, *saying, self._tree.status], [], [])
+def _kept(
+    order: dict[str, Any], job: dict[str, Any], folder: str, save: dict[str, Any], files: Files
+) -> tuple[dict[str, Any], bytearray]:
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # a writer may give its path to another one
+    for name, data in files.items():
+        with os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=here), "wb") as file:
+            file.write(data.tobytes())
+    old = None
+    if save["name"] in files:
+        old = os.open(save["name"], os.O_RDONLY | _NO_LINK, dir_fd=here)
+    events = FolderEvents(folder)
 
-            for descriptor in ready:
-                if descriptor in asking and not self._killed:
-                    self._heard(asking[descriptor])
-            for descriptor in ready:
-                if descriptor in saying:
-                    self._read(saying[descriptor])
-            if self._tree.status in ready:
-                self._reaped()
+    told, code = _ended(order, job, folder, save)
+    if save["dies"] == "here" and told.get("op") == "failed":
+        return {"failed": told}, bytearray()
 
-        row = _ended(self._first, self._killed)
-        if self._stands_at is not None:
-            return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
-        if self._here or self._killed or self._most_bytes is not None:
-            return row
-        return row | {"on_disk": self._record.on_disk, "elsewhere": self._record.elsewhere, "changed": False}
+    blob = bytearray()
+    report = {"ended": _in_a_row(told, code), "files": encode(_files(here), blob), "changed": []}
+    report["ended"]["touched"] = events.touched(save["name"])
+    if old is not None and _content(old) != files[save["name"]].tobytes():  # by whatever name, or through a map
+        report["ended"]["touched"] = "written"
+    if isinstance(told.get("changed"), list):
+        report["changed"] = [text_of(name, 120) for name in told["changed"]]
+    return report, blob
 
-    def _heard(self, one: WatchedWriter) -> None:
-        call = notifications.receive(one.listener)
-        if call is None:
-            return
 
-        name = self._tree.calls.get(call.number, "")
-        if not one.begun:
-            self._answer(one, call, name)
-            return
+def _ended(order: dict[str, Any], job: dict[str, Any], folder: str, save: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Run the writer until it and all that it started are dead; return its last report, and how its process ended."""
+    kind, most_bytes = save["dies"] if isinstance(save["dies"], list) else (None, 0)
+    # before any line of the submission's: Python ignores the signal, so that a write past the limit raises an error
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "byte" else signal.SIG_IGN)
 
-        changed = one is self._first and self._record.look()
-        if self._dies_beyond:
-            dies = self._record.goes_beyond(call, name, self._most_bytes)
-        else:
-            dies = changed and self._record.changes == self._dies_at
-        if dies:
-            self._killed = True
-            self._tree.end()
-            return
+    ours, theirs = pipe_line()
+    process = os.fork()
+    if process == 0:
+        _write(order, theirs, folder)
+    theirs.close()
 
-        if one is self._first and self._record.changes == self._stands_at and not self._stood:
-            self._stood = True
-            one.held = call
-            self._begin_second()
-            return
+    channel = BrokerChannel(ours, is_only_thread)
+    channel.tell({key: job[key] for key in ("seed", "run", "cells", "function")})
+    told: dict[str, Any] = {}
+    is_ready = False
+    for frame in _frames(process, ours):
+        if frame.get("op") == "ready" and not is_ready:
+            is_ready = True
+            if kind is not None:
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (int(most_bytes), int(most_bytes)))
+            blob = bytearray()
+            data = encode(save["data"], blob)
+            with suppress(BrokenPipeError):
+                channel.tell({"name": save["name"], "data": data, "here": save["dies"] == "here"}, blob)
+        elif frame.get("op") in ("done", "failed"):
+            told = frame
 
-        self._record.note(call, name)
-        self._answer(one, call, name)
+    _, status = os.waitpid(process, 0)
+    _end_all_others()
+    return told, os.waitstatus_to_exitcode(status)
 
-    def _answer(self, one: WatchedWriter, call: notifications.Call, name: str) -> None:
-        # a sync is already in the record, and the machine need not wait for its disks
-        notifications.answer(one.listener, call, carry_out=name not in ("sync", "syncfs"))
 
-    def _read(self, one: WatchedWriter) -> None:
+def _end_all_others() -> None:
+    """Kill what is left in this process's PID namespace, of which it is the first process, and wait until it is dead."""
+    assert os.getpid() == 1  # elsewhere -1 means every process of this user
+    with suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _write(order: dict[str, Any], line: PipeEnds, folder: str) -> NoReturn:
+    try:
+        privileges.end_with_parent()
+        close_all_but([line])
+        seccomp.install(bytes.fromhex(order["filter"]))
+        writer.serve(BrokerChannel(line, is_only_thread), folder)
+    finally:
+        os._exit(0)
+
+
+def _frames(process: int, line: PipeEnds) -> Iterator[dict[str, Any]]:
+    """Yield what a writer reports until its process has ended. Raises BadFrame for what is too large, or no frame."""
+    reader = Reader()
+    os.set_blocking(line.reads, False)
+    end = os.pidfd_open(process)  # a process that the writer started may keep the line open
+    awaited = {end, line.reads}
+
+    while True:
+        ready, _, _ = select.select(awaited, [], [])
         with suppress(BlockingIOError):
-            one.reader.feed(os.read(one.line.reads, CHUNK))
-        if one.reader.kept_bytes > _MOST_FRAME_BYTES:
-            raise BadFrame("expected less data from a writer")
-
-        while one.told is None and (came := one.reader.next()):
-            frame, _ = came
-            if frame.get("op") == "ready" and not one.ready:
-                one.ready = True
-                if one is self._first or self._stood or self._first.code is not None:
-                    self._begin(one)
-            elif frame.get("op") in ("done", "failed"):
-                one.told = frame
-                if self._here and frame["op"] == "failed":
-                    raise SaveFailed(frame)
-
-    def _begin(self, one: WatchedWriter) -> None:
-        """Tell a writer to make its save."""
-        one.begun = True
-        if one is self._first:
-            if self._most_bytes is not None:
-                resource.prlimit(one.process, resource.RLIMIT_FSIZE, (self._most_bytes, self._most_bytes))
-            self._record.watch(one.name, one.data)
-
-        blob = bytearray()
-        data = encode(np.frombuffer(one.data, "uint8"), blob)
-        write_frame(one.line, {"name": one.name, "data": data, "here": self._here}, bytes(blob))
-
-    def _begin_second(self) -> None:
-        for one in self._tree.writers[1:]:
-            if one.ready and not one.begun:
-                self._begin(one)
-
-    def _reaped(self) -> None:
-        for row in os.read(self._tree.status, _STATUS_BYTES).decode().split():
-            number, _, code = row.partition(":")
-            one = self._tree.writers[int(number)]
-            self._read(one)
-            one.code = int(code)
-
-            if one is self._first:
-                self._record.look()
-                self._begin_second()
-            elif self._first.held is not None:
-                call, self._first.held = self._first.held, None
-                name = self._tree.calls.get(call.number, "")
-                self._record.note(call, name)
-                self._answer(self._first, call, name)
+            while line.reads in awaited:
+                data = os.read(line.reads, CHUNK)
+                if not data:
+                    awaited.remove(line.reads)
+                reader.feed(data)
+                while (frame := reader.next()) is not None:
+                    yield frame[0]
+                if reader.kept_bytes > _MOST_FRAME_BYTES:
+                    raise BadFrame("expected less data from a writer")
+        if end in ready:
+            return
 
 
-def _ended(one: WatchedWriter, killed: bool) -> dict[str, Any]:
-    if killed or (one.code or 0) < 0:
+def _in_a_row(told: dict[str, Any], code: int) -> dict[str, Any]:
+    if code < 0:
         return {"how": "killed"}
-    told = one.told or {}
     if told.get("op") != "done" or told.get("how") not in ("returned", "raised"):
         return {"how": "left"}
     if told["how"] == "returned":
         return {"how": "returned"}
     return {"how": "raised", "error": text_of(told.get("error"), 400)}
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def _files(folder: int) -> Files:
+    """Return the folder's files; what is not a plain file has no bytes."""
+    found = {}
+    for name in sorted(os.listdir(folder))[:MOST_FILES]:
+        content = b""
+        with suppress(OSError):
+            descriptor = os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=folder)
+            content = _content(descriptor)
+        found[name] = np.frombuffer(content, "uint8")
+    return found
+
+
+def _content(descriptor: int) -> bytes:
+    with suppress(OSError), os.fdopen(descriptor, "rb") as file:
+        return file.read()
+    return b""

@@ -1,7 +1,7 @@
 """A submission's writer: it runs the cells, waits for a save to make, makes it, and reports how the save ended.
 
-All of this runs in the submission's own process, so its report is only text. The warden, outside, sees what the save
-does to its folder.
+All of this runs in the submission's own process, so its report is only text. Outside, a keeper (`warden`) sees what the save
+leaves in its folder.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Sandbox:
         server = self._server(self._framework(framework))
         self._latest += 1
         order: dict[str, Any] = {
-            "op": "spawn", "number": self._latest, "together": together,
+            "op": "spawn", "number": self._latest, "together": together, "watched": watched,
             "memory_bytes": self.limits.memory_bytes, "cpu_s": int(self.limits.cpu_s), "processes": MOST_PROCESSES,
             "folders": self._folders, "tmp_bytes": self.limits.tmp_bytes, "named": False,
         }  # fmt: skip
@@ -173,8 +173,6 @@ class Sandbox:
 
         if self.mode != UNSAFE:
             order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.number_of("keyctl")}
-        if watched:
-            order |= seccomp.watching_order()
         ours, theirs = [], []
         for _ in range(count):
             here, there = pipe_line()

@@ -14,7 +14,6 @@ from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
 
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38  # prctl(2)
-_SET_KEEPCAPS, _SYS_ADMIN = 8, 21
 _CAPABILITIES = 64  # at least as many as any kernel knows
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGKILL = 9
@@ -22,23 +21,13 @@ _NOBODY = 65534
 _MODERN = (5, 14)  # since this kernel, processes are counted per user namespace
 
 
-def become_nobody(mounts: bool = False) -> None:
-    """Give up root for good, before namespaces are entered, but stay able to map this user.
-
-    With `mounts` the right to make namespaces and mounts is kept, for a watcher: it must have the user of the process that
-    it watches.
-    """
+def become_nobody() -> None:
+    """Give up root for good, before namespaces are entered, but stay able to map this user."""
     if os.getuid() == 0:
-        if mounts:
-            _prctl(_SET_KEEPCAPS, 1)
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     _prctl(_SET_DUMPABLE, 1)  # a new user clears it, and then /proc/self is root's
-
-    if mounts:
-        right = 1 << _SYS_ADMIN
-        demand("keeping one capability", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(right, right, *[0] * 4)))
 
 
 def end_with_parent() -> None:

@@ -12,11 +12,9 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterable
-from contextlib import suppress
 from errno import EAGAIN, EINVAL, ENOSYS, EPERM
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from worldsize.engines.libc import demand, libc
 
@@ -37,11 +35,6 @@ _ALWAYS = """
 """.split()
 # only for ranks that share a network, because they share a process group or a cluster
 _IN_A_NETWORK = "bind listen accept accept4 connect sendmsg recvmsg".split()
-# these could change a folder or bring it to disk; a watched writer waits at each for an answer
-_WATCHED = """
-    open openat write writev pwrite64 truncate ftruncate rename renameat renameat2 link linkat symlink symlinkat
-    unlink unlinkat mkdir mkdirat rmdir fsync fdatasync sync syncfs msync
-""".split()
 _ABSENT = "clone3 statx openat2 faccessat2".split()  # reported as unknown (ENOSYS), so that the C library takes an older call
 
 _FCNTL = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL)
@@ -60,20 +53,17 @@ _UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
 
 @cache
-def program(network: bool, watched: bool = False) -> bytes:
+def program(network: bool) -> bytes:
     """Return a rank's filter as BPF, to be installed there. Raises ImportError without libseccomp.
 
     With `network`, a rank shares a network with its own run alone, and has no sockets of this machine; without, it has
-    pairs of sockets and no call that passes descriptors. With `watched`, calls that change files wait for a warden
-    (`notifications`).
+    pairs of sockets and no call that passes descriptors.
     """
     seccomp = library()
     allow, masked, equal = seccomp.ALLOW, seccomp.MASKED_EQ, seccomp.EQ
 
     rules = _Rules(seccomp, otherwise=seccomp.ERRNO(EPERM))
-    rules.add(allow, [name for name in _ALWAYS if not (watched and name in _WATCHED)])
-    if watched:
-        rules.add(seccomp.NOTIFY, _WATCHED)
+    rules.add(allow, _ALWAYS)
     rules.add(seccomp.ERRNO(ENOSYS), _ABSENT)
     rules.each("fcntl", 1, _FCNTL)
     rules.each("ioctl", 1, _IOCTL)
@@ -144,19 +134,6 @@ class _Rules:
 def number_of(name: str) -> int:
     """Return a system call's number on this architecture. Raises OSError if it is unknown."""
     return library().resolve_syscall(library().Arch.NATIVE, name)
-
-
-@cache
-def watching_order() -> dict[str, Any]:
-    """Return what a server needs to start watched writers: their filter, and the numbers of system calls."""
-    calls = {}
-    for name in _WATCHED:
-        with suppress(OSError):  # an architecture without it
-            calls[number_of(name)] = name
-    return {
-        "filter": program(network=False, watched=True).hex(), "calls": calls,
-        "seccomp": number_of("seccomp"), "getfd": number_of("pidfd_getfd"),
-    }  # fmt: skip
 
 
 @cache

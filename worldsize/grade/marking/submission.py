@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from worldsize.cells import (
+    CLEARED,
     AnswerElsewhere,
     FoundCell,
+    NoNotebook,
     NotebookCell,
     TakenAlong,
     answers_elsewhere,
@@ -32,17 +32,15 @@ from worldsize.cells import (
     taken_along,
     title_text,
 )
-from worldsize.cells import read as cells_of
+from worldsize.cells import read as cells_in
 from worldsize.cells.released import EXERCISES
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.marking import notebook_stream
-from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.titles import title_of
 
-MAX_BYTES = 20_000_000  # of a file that is read at once
-MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held in memory
+MAX_BYTES = 20_000_000  # of a file that is not a notebook
+MAX_NOTEBOOK_BYTES = 50_000_000  # with its outputs
 MOST_TAMPER = 40
 UNNAMED = "saved without nbgrader's metadata, as Colab does: cells were found by their titles"
 _MOST_FOUND = 20
@@ -50,6 +48,10 @@ _MOST_FOUND = 20
 
 class Ungradable(ValueError):
     """A file that can have no points; the message says why."""
+
+
+class TooLarge(Ungradable):
+    """A file with more bytes than are read."""
 
 
 @dataclass(frozen=True)
@@ -85,37 +87,10 @@ class NotebookFile:
 
 
 def read(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """Read a small file's bytes: a plain file only, and not too large.
+    """Read a file's bytes: a plain file only, and not too large.
 
     Raises Ungradable for links, devices, and files that are too large or cannot be read.
     """
-    with _opened(path, most_bytes) as file:
-        return file.read(most_bytes + 1)
-
-
-def read_notebook(path: Path) -> NotebookFile:
-    """Read a submission's file as a stream, so that outputs of any size cost no memory.
-
-    Raises Ungradable for links, devices, and files that are too large or cannot be read.
-    """
-    with _opened(path, MAX_NOTEBOOK_BYTES) as file:
-        summed = _Summed(file)
-        found: tuple[NotebookCell, ...] = ()
-        problem = ""
-        try:
-            found = cells_of(notebook_stream.rows(summed))
-        except NoNotebook as error:
-            problem = str(error)
-        return NotebookFile(summed.digest(), found, problem)
-
-
-def read_digest(path: Path) -> str:
-    """Return the digest of a submission's file, whatever it is. Raises Ungradable as `read_notebook` does."""
-    with _opened(path, MAX_NOTEBOOK_BYTES) as file:
-        return _Summed(file).digest()
-
-
-def _opened(path: Path, most_bytes: int) -> BinaryIO:
     try:  # O_NONBLOCK: a named pipe must not block the open
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -123,39 +98,35 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
             raise Ungradable(f"{path.name} is a link, and links are not followed: hand in the file itself") from None
         raise Ungradable(f"{path.name} cannot be read: {error.strerror}") from None
 
-    file = os.fdopen(descriptor, "rb")
-    about = os.fstat(descriptor)
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise Ungradable(f"{path.name} is not a plain file")
 
-    problem = ""
-    if not stat.S_ISREG(about.st_mode):
-        problem = f"{path.name} is not a plain file"
-    elif about.st_size > most_bytes:
-        problem = f"{path.name} has {about.st_size / 1e6:.0f} MB: clear its outputs and hand it in again"
-    if problem:
-        file.close()
-        raise Ungradable(problem)
-    return file
+        if about.st_size > most_bytes:
+            raise TooLarge(f"{path.name}: expected at most {most_bytes / 1e6:g} MB, got {about.st_size / 1e6:.1f} MB")
+        return file.read(about.st_size)
 
 
-class _Summed:
-    """A file that is hashed as it is read, and ends after `MAX_NOTEBOOK_BYTES`."""
+def read_notebook(path: Path) -> NotebookFile:
+    """Read a submission's file, of at most `MAX_NOTEBOOK_BYTES`. Raises Ungradable as `read` does."""
+    data = _notebook_bytes(path)
+    try:
+        return NotebookFile(digest(data), cells_in(data))
+    except NoNotebook as error:
+        return NotebookFile(digest(data), (), str(error))
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._room = MAX_NOTEBOOK_BYTES
-        self._sum = hashlib.sha256()
 
-    def read(self, size: int) -> bytes:
-        data = self._file.read(min(size, self._room))
-        self._room -= len(data)
-        self._sum.update(data)
-        return data
+def read_digest(path: Path) -> str:
+    """Return the digest of a submission's file, whatever it is. Raises Ungradable as `read_notebook` does."""
+    return digest(_notebook_bytes(path))
 
-    def digest(self) -> str:
-        """Read the rest, and return the digest of all bytes."""
-        while self.read(notebook_stream.CHUNK_BYTES):
-            pass
-        return self._sum.hexdigest()
+
+def _notebook_bytes(path: Path) -> bytes:
+    try:
+        return read(path, MAX_NOTEBOOK_BYTES)
+    except TooLarge as error:
+        raise TooLarge(f"{error}. {CLEARED}") from None
 
 
 def digest(data: bytes) -> str:
@@ -168,7 +139,7 @@ def cells(data: bytes) -> list[NotebookCell]:
     Raises Ungradable if `data` is not a notebook.
     """
     try:
-        return list(cells_of(notebook_stream.rows(io.BytesIO(data))))
+        return list(cells_in(data))
     except NoNotebook as error:
         raise Ungradable(str(error)) from None
 
