@@ -52,6 +52,13 @@ def key_of_another_head(engine: HostsEngine) -> Invitation:
     return replace(invited(engine), head_key=public.decode())
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("text", ["", "hello", "[]", '{"secret_key": "kkkk"}'])
+def test_what_is_no_invitation_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ValueError, match="^expected an invitation, the one line that the head makes, got something else$"):
+        Invitation.read(text)
+
+
 RARE = of_another_port, of_another_head, key_of_another_head
 
 
