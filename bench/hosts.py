@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support import namespaces, slurm  # noqa: E402 - they lie beside the benches
 from tests.support.namespaces import Network  # noqa: E402
 from worldsize import hosts  # noqa: E402
-from worldsize.engines.hosts.ways.programs import member_command  # noqa: E402
+from worldsize.engines.remote.ways.programs import member_command  # noqa: E402
 from worldsize.launch import launch  # noqa: E402
 
 _PORT = 29_400  # in the hosts' own networks nobody else has one

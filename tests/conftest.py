@@ -65,8 +65,8 @@ def notebook_runs(
 @pytest.fixture(scope="session")
 def sandbox() -> object:
     """A sandbox for graded ranks, as a job of `worldsize grade` has one; skips where this machine refuses it."""
-    from worldsize.grade.host.boxes import Sandbox
     from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+    from worldsize.grade.outside.boxes import Sandbox
 
     try:
         kept = Sandbox(best_mode())

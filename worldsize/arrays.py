@@ -1,6 +1,6 @@
 """Conversion of values between a check and a student's function: NumPy's arrays on one side, tensors on the other.
 
-`fabric` and `engines.json_and_bytes` handle bytes on a wire.
+`fabric` and `grade.frames` handle bytes on a wire.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 Hosts belong to this notebook's kernel and end with it. The notebook's user runs code on every host.
 Checks of exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the
-first launch of an unedited notebook. `engines/hosts` has the implementation.
+first launch of an unedited notebook. `engines/remote` has the implementation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.engines import current_engine
-from worldsize.engines.hosts.ways.dask import Dask
-from worldsize.engines.hosts.ways.from_text import IDLE_MIN
-from worldsize.engines.hosts.ways.opening import open_hosts
-from worldsize.engines.hosts.ways.programs import Programs, Ssh
-from worldsize.engines.hosts.ways.slurm import Slurm
-from worldsize.engines.hosts.ways.way import NoHosts, Way
+from worldsize.engines.remote.ways.dask import Dask
+from worldsize.engines.remote.ways.from_text import IDLE_MIN
+from worldsize.engines.remote.ways.opening import open_hosts
+from worldsize.engines.remote.ways.programs import Programs, Ssh
+from worldsize.engines.remote.ways.slurm import Slurm
+from worldsize.engines.remote.ways.way import NoHosts, Way
 
 __all__ = ["Dask", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
 

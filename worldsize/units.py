@@ -1,4 +1,4 @@
-"""Numbers as text for people: seconds, bytes, and plain numbers with a unit.
+"""Numbers as text for people: seconds, bytes, plain numbers with a unit; and any text, made printable.
 
 Sizes are decimal (1 MB is 10**6 bytes), as links are. `links.py` parses units.
 """
@@ -6,6 +6,7 @@ Sizes are decimal (1 MB is 10**6 bytes), as links are. `links.py` parses units.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def worth(points: float) -> str:
@@ -74,3 +75,10 @@ def byte_unit(largest_bytes: float) -> tuple[float, str]:
         if abs(largest_bytes) * factor >= 1:
             return factor, unit
     return 1.0, "B"
+
+
+def text_of(value: Any, most: int = 4000) -> str:
+    """Return `value` as text that can be printed and written as UTF-8, cut to `most` characters; "" if it is no text."""
+    if not isinstance(value, str):
+        return ""
+    return str(value)[:most].encode("utf-8", "replace").decode()

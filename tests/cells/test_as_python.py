@@ -19,7 +19,7 @@ from worldsize.cells import PythonCell, compile_cell, python_cell, run_cell
 from worldsize.cells.as_python import MAX_CELL_CHARACTERS
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.grade import course
-from worldsize.grade.box import rank
+from worldsize.grade.inside import sandboxed_rank
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.mark_submission import SubmissionMarking
@@ -136,7 +136,7 @@ def graders_own(monkeypatch):
         marking = SubmissionMarking(LAB, submission.repair(cells, LAB), SimpleNamespace(limits=Limits()), seed=0)
         monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
         own = [cell for cell in marking._cells((), EXERCISE) if not cell[0].startswith("Set-up")]
-        module, errors = rank.run_cells([["Set-up", SETUP], *own])
+        module, errors = sandboxed_rank.run_cells([["Set-up", SETUP], *own])
         return SimpleNamespace(fn=vars(module).get("pass_right"), errors=errors)
 
     return of

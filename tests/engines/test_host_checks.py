@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 import worldsize
-from worldsize.engines.hosts import host_checks
+from worldsize.engines.remote import host_checks
 
 pytestmark = pytest.mark.quick
 

@@ -23,7 +23,7 @@ from tests.support.daemons import until
 from tests.support.processes import LONG_S, agents, ports_around, ports_of
 from tests.support.tensorflow_work import PAIR, multi_worker
 from worldsize.engines import own_network as ours
-from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.remote.engine import HostsEngine
 from worldsize.launch import launch
 from worldsize.tf import launch as launch_tensorflow
 

@@ -11,10 +11,10 @@ import torch
 
 from tests.support.graded_arena import arena_of
 from worldsize.checks.arena import ByRank
-from worldsize.grade.host.arena import Submitted
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.outside.arena import Submitted
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.links import Link
 
 FUNCTIONS = """

@@ -14,9 +14,9 @@ import pytest
 
 from tests.support import conformance
 from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.host.broker import Broker
 from worldsize.grade.isolation.limits import Limits, Meter
+from worldsize.grade.outside.arena import SandboxArena, Submitted
+from worldsize.grade.outside.broker import Broker
 from worldsize.links import Link
 
 FAST = Link("10 GB/s", "10 us")

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import Submitted
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap, cgroups
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits, descendants
+from worldsize.grade.outside.arena import Submitted
+from worldsize.grade.outside.boxes import Sandbox
 
 LIMITS = Limits(case_s=60, memory_bytes=500_000_000)
 

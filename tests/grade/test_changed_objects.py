@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import Submitted
+from worldsize.grade.outside.arena import Submitted
 
 CHANGES = {
     "worldsize.fabric.interface.Fabric.isend": "from worldsize.fabric import Fabric\nFabric.isend = lambda *given: None",

@@ -15,8 +15,8 @@ from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Verdict
-from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.outside.arena import SandboxArena, Submitted
 
 
 def verdict_on(sandbox, exercise: str, fn):

@@ -10,8 +10,8 @@ import pytest
 from tests.grade.declared import CASES
 from tests.support.submitted_code import missing_names
 from worldsize.checks import run_check
-from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.outside.arena import SandboxArena, Submitted
 
 for kind in ("work", "writers", "answers"):
     import_module(f"tests.grade.declared.{kind}")

@@ -21,10 +21,10 @@ from worldsize import cli
 from worldsize.checks.arena import Arena, ArenaResult, Trial
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
-from worldsize.grade.host.arena import CountingArena, LastRunReached
 from worldsize.grade.marking import mark_submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.marking.tamper import Tamper
+from worldsize.grade.outside.arena import CountingArena, LastRunReached
 from worldsize.grade.reports import feedback
 from worldsize.grade.reports.expected_messages import ExpectedMessages
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page

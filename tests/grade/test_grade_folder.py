@@ -27,7 +27,6 @@ from tests.support.processes import LONG_S, below
 from tests.support.quick_marking import QuickMarking, quick_marking
 from worldsize import cli
 from worldsize.grade import course
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
@@ -40,6 +39,7 @@ from worldsize.grade.marking.merge import merge
 from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import Selection, Shard
+from worldsize.grade.outside.boxes import Sandbox
 
 for kind in ("honest", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")

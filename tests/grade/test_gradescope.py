@@ -21,12 +21,12 @@ from worldsize.grade import course
 from worldsize.grade.gradescope.bundle import NAMED, autograder
 from worldsize.grade.gradescope.results import memory_bytes, result
 from worldsize.grade.gradescope.results import results as results_of
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.marking.grade_folder import FolderGrading
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.outside.boxes import Sandbox
 
 for kind in ("honest", "endings", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")

@@ -10,10 +10,10 @@ import pytest
 from tests.grade.honest import RING, START, TITLE, notebook, ring, ring_notebook
 from tests.support.graded_arena import mark_here
 from worldsize.cells import LeftBehind
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.grade.reports import feedback_page, table
 
 pytestmark = pytest.mark.timeout(300)

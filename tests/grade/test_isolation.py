@@ -12,11 +12,11 @@ import pytest
 
 import worldsize.checks
 from tests.support import graded_arena
-from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap, seccomp
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.outside.arena import SandboxArena, Submitted
+from worldsize.grade.outside.boxes import Sandbox
 
 LIMITS = Limits(case_s=60)  # a bound against a hang
 

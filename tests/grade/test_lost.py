@@ -18,7 +18,6 @@ from tests.support.graded_arena import mark_here
 from tests.support.processes import LONG_S
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
-from worldsize.grade.host.boxes import SandboxLost
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import mark_submission, rows, worker_process, worker_supervisor
@@ -26,6 +25,7 @@ from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask, SetupRaised
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.outside.boxes import SandboxLost
 from worldsize.grade.reports import canvas_csv, needs_a_person
 
 pytestmark = pytest.mark.timeout(300)

@@ -11,11 +11,11 @@ from tests.grade.honest import BODY, RIGHT, ROOT, START, TITLE, notebook
 from tests.support.graded_arena import mark_here
 from worldsize.cells import AnswerElsewhere
 from worldsize.grade import course
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.grade.reports import feedback_page, needs_a_person, table
 
 STUB = course.load(ROOT)[START].exercises[0].stub

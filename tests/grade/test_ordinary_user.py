@@ -11,8 +11,8 @@ from tests.support import other_user
 GRADES = """
 import sys
 from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import Submitted
-from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.outside.arena import Submitted
+from worldsize.grade.outside.boxes import Sandbox, SandboxLost
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 
@@ -47,8 +47,8 @@ import sys
 import numpy as np
 from tests.support.graded_arena import arena_of
 from worldsize.checks.resilience.save_atomically import NAME, save, scenario
-from worldsize.grade.host.arena import Submitted
-from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.outside.arena import Submitted
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 
 try:

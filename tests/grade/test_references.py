@@ -9,9 +9,9 @@ import pytest
 from tests.grade.cheats import ROOT, cell
 from tests.support.graded_arena import SEED, mark_here
 from worldsize.grade import course
-from worldsize.grade.frame_stream import UNSEEN
-from worldsize.grade.host.arena import SandboxArena, Submitted
+from worldsize.grade.frames import UNSEEN
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.outside.arena import SandboxArena, Submitted
 
 pytestmark = pytest.mark.timeout(600)
 

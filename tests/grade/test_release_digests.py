@@ -39,13 +39,13 @@ def test_the_heading_of_a_lab_is_no_other_release():
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    for name in ("checks/kit/judge.py", "grade/host/run.py", "grade/reports/table.py", "figures/ring.py", "links.py"):
+    for name in ("checks/kit/judge.py", "grade/outside/sandboxed_run.py", "grade/reports/table.py", "figures/ring.py", "links.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["checks/kit/judge.py", "grade/host/run.py", "links.py", "checks/more.py"])
+@pytest.mark.parametrize("name", ["checks/kit/judge.py", "grade/outside/sandboxed_run.py", "links.py", "checks/more.py"])
 def test_a_source_that_decides_a_mark_is_another_release(package, name):
     before = release_digests(LABS, package)
     (package / name).write_text("x = 2")

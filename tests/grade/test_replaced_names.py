@@ -60,7 +60,7 @@ def _names(owner: object, attribute: str) -> bool:
 
 
 def test_a_name_that_is_gone_is_found():
-    text = "from worldsize.grade.box import played_case as box, server\nbox._told = 1\nserver.gone = 2\nbox.gone.more = 3\n"
+    text = "from worldsize.grade.inside import played_case as box, server\nbox._told = 1\nserver.gone = 2\nbox.gone.more = 3\n"
     assert [(getattr(owner, "__name__", owner), name) for owner, name in replaced_in(text)] == [
-        ("worldsize.grade.box.played_case", "_told"), ("worldsize.grade.box.server", "gone"), (None, "more"),
+        ("worldsize.grade.inside.played_case", "_told"), ("worldsize.grade.inside.server", "gone"), (None, "more"),
     ]  # fmt: skip

@@ -9,8 +9,7 @@ from typing import get_args
 
 import pytest
 
-from worldsize.engines.json_and_bytes import BadFrame, decode, encode, framed
-from worldsize.grade.frame_stream import Reader
+from worldsize.grade.frames import BadFrame, Reader, decode, encode, framed
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.grade_folder import FolderGrading

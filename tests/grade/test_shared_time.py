@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import Submitted
 from worldsize.grade.isolation import shared_time
 from worldsize.grade.isolation.limits import Limits, Usage
 from worldsize.grade.isolation.shared_time import MOST, SharedTime
+from worldsize.grade.outside.arena import Submitted
 
 # ---- a machine that is made up -----------------------------------------------------------------
 

@@ -30,14 +30,14 @@ from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
-from worldsize.grade.box import withheld_functions
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.host import withheld
-from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox
-from worldsize.grade.host.withheld import WITHHELD, withheld_from
+from worldsize.grade.inside import withheld_functions
 from worldsize.grade.isolation.bubblewrap import FRESH, NoSandbox
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.outside import withheld
+from worldsize.grade.outside.arena import SandboxArena, Submitted
+from worldsize.grade.outside.boxes import Sandbox
+from worldsize.grade.outside.withheld import WITHHELD, withheld_from
 
 LABS = course.load(Path(__file__).resolve().parents[2])
 EXERCISES = {exercise.id: (lab, exercise) for lab in LABS.values() for exercise in lab.exercises}
@@ -136,7 +136,7 @@ def test_every_withheld_function_exists_and_every_exercise_of_the_table_too():
 
 # rooms whose functions a submission could call; the others start processes, grade, or draw pictures and pages
 ROOMS = (
-    "arrays", "data", "engines.cluster_spec", "engines.json_and_bytes", "fabric", "failures", "files", "formulas", "links",
+    "arrays", "data", "engines.cluster_spec", "grade.frames", "fabric", "failures", "files", "formulas", "links",
     "machine", "pytorch", "report", "simulate", "titles", "trace", "units",
 )  # fmt: skip
 TF_ROOMS = ("engines.cluster_spec", "tf")  # for exercises in TensorFlow, whose processes start in seconds

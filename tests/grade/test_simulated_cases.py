@@ -21,17 +21,17 @@ from worldsize.checks.arena import ByRank
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Property, Verdict
-from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.grade import course
-from worldsize.grade.host import played_result
-from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
+from worldsize.grade.frames import BadFrame
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import mark_submission, rows
+from worldsize.grade.marking.confirmation import Checked, confirmed
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.mark_submission import MarkingTask, mark
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedRow
-from worldsize.grade.marking.simulated_check import Checked, confirmed
+from worldsize.grade.outside import played_result
+from worldsize.grade.outside.arena import SandboxArena, Submitted
+from worldsize.grade.outside.played_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.reports import needs_a_person
 from worldsize.links import Link
 
@@ -211,7 +211,7 @@ def pass_right(fabric, x):
 """
 FORGES_ITS_RESULT = TITLE + """
 import gc
-import worldsize.grade.box.played_case as box
+import worldsize.grade.inside.played_case as box
 from worldsize.checks.arena import ArenaResult
 from worldsize.trace import Trace, Transfer
 

@@ -10,10 +10,10 @@ import pytest
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, cell, with_cell
 from tests.support.gradebook import RING
 from tests.support.graded_arena import mark_here
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submission import UNNAMED
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.grade.reports import needs_a_person
 
 

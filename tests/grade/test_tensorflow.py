@@ -17,8 +17,8 @@ from worldsize.checks.arena import LaunchArena
 from worldsize.checks.drivers.devices import answer, sums_and_moves
 from worldsize.checks.kit.values import same
 from worldsize.engines.cluster_spec import Cluster
-from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Limits, Meter
+from worldsize.grade.outside.arena import SandboxArena, Submitted
 
 PAIR = Cluster(worker=2)
 ROOT = Path(__file__).resolve().parents[2]

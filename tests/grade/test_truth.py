@@ -13,10 +13,10 @@ import pytest
 from worldsize import data
 from worldsize.checks import run_check
 from worldsize.checks.verdict import Property, Verdict
-from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.nbgrader.notebooks import verdict as below_its_cell
+from worldsize.grade.outside.arena import SandboxArena, Submitted
 from worldsize.grade.reports.feedback_page import page
 from worldsize.lab.verdict_view import verdict_html
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.graded_arena import arena_of
 from worldsize.checks.resilience.save_atomically import NAME, save, scenario
-from worldsize.grade.host.arena import Submitted
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+from worldsize.grade.outside.arena import Submitted
+from worldsize.grade.outside.boxes import Sandbox
 
 OLD, NEW = (np.full(size, value, "uint8") for size, value in ((9, 1), (5, 2)))
 SAVES = """

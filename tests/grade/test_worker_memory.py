@@ -114,8 +114,8 @@ def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
 SERVED = """
 import json
 from pathlib import Path
-from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.outside.arena import SandboxArena, Submitted
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import best_mode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import worker_process

@@ -17,8 +17,8 @@ from tests.support.namespaces import Network
 from tests.support.open_hosts import ByInvitation, launch_on
 from tests.support.scripted_host import ADDRESS
 from tests.support.slurm import Slurm
-from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.ways.opening import open_hosts
+from worldsize.engines.remote.engine import HostsEngine
+from worldsize.engines.remote.ways.opening import open_hosts
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def invited_hosts() -> Iterator[Invited]:
         def start(invitations: Sequence[str]) -> None:
             given.extend(invitations)
             for line in invitations:
-                command = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
+                command = [sys.executable, "-m", "worldsize.engines.remote.host_program"]
                 member = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
                 stack.callback(member.kill)
                 member.stdin.write(line.encode() + b"\n")

@@ -16,7 +16,7 @@ from tests.support.daemons import daemon, until
 from tests.support.lab_launches import RUN_TIMEOUT_S, launches
 from tests.support.namespaces import Network
 from worldsize import hosts
-from worldsize.engines.hosts.ways.dask import one_a_host
+from worldsize.engines.remote.ways.dask import one_a_host
 from worldsize.fabric import Fabric
 from worldsize.fabric.collectives import all_reduce
 from worldsize.launch import launch

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from worldsize.engines import current_engine
-from worldsize.engines.hosts.ways.from_text import hosts_from_text
-from worldsize.engines.hosts.ways.programs import Ssh
-from worldsize.engines.hosts.ways.slurm import Slurm, import_submitit
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.remote.ways.from_text import hosts_from_text
+from worldsize.engines.remote.ways.programs import Ssh
+from worldsize.engines.remote.ways.slurm import Slurm, import_submitit
+from worldsize.engines.remote.ways.way import NoHosts
 from worldsize.launch import launch
 
 pytestmark = pytest.mark.quick

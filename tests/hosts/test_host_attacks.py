@@ -18,8 +18,8 @@ import zmq
 
 from tests.support.daemons import until
 from tests.support.scripted_host import ADDRESS, LIMIT_S, VALID_S, ScriptedHost, change, invited
-from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.head_listener import Door, Invitation
+from worldsize.engines.remote.engine import HostsEngine
+from worldsize.engines.remote.head_listener import Door, Invitation
 
 SOAK = pytest.mark.soak
 

@@ -102,7 +102,7 @@ def at_work(folder: Path) -> list[int]:
 
 def agent_of(host: Host) -> psutil.Process:
     found = [psutil.Process(pid) for pid in host.pids()]
-    return next(p for p in found if "worldsize.engines.hosts.host_program" in p.cmdline())
+    return next(p for p in found if "worldsize.engines.remote.host_program" in p.cmdline())
 
 
 def do_fault(lab: Lab, how: str, culprit: int, folder: Path) -> None:

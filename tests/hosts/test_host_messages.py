@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.open_hosts import launch_on
 from tests.support.scripted_host import NAME, ScriptedHost, change, hello, invited
-from worldsize.engines.hosts import host_messages
-from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES
+from worldsize.engines.remote import host_messages
+from worldsize.engines.remote.engine import HostsEngine
+from worldsize.engines.remote.line import MAX_MESSAGE_BYTES
 from worldsize.errors import RankFailed
 from worldsize.failures import Return
 from worldsize.trace import RankRecord

@@ -270,7 +270,7 @@ def test_hosts_that_do_not_reach_each_other_are_named_with_what_to_do(
 def test_a_host_whose_python_has_no_such_package_is_refused_with_what_it_said(
     network: Network, closed: None, tmp_path: Path
 ) -> None:
-    command = network[0].command([sys.executable, "-I", "-S", "-m", "worldsize.engines.hosts.host_program", "--stdio"])
+    command = network[0].command([sys.executable, "-I", "-S", "-m", "worldsize.engines.remote.host_program", "--stdio"])
     with pytest.raises(hosts.NoHosts, match="odd did not join: .*No module named"):
         hosts.open(hosts.Programs({"odd": command}))
 

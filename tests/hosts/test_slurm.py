@@ -24,7 +24,7 @@ from tests.support.daemons import until
 from tests.support.slurm import CLOSED, Slurm
 from worldsize import hosts, tf
 from worldsize.engines import current_engine
-from worldsize.engines.hosts.ways.opening import open_hosts
+from worldsize.engines.remote.ways.opening import open_hosts
 from worldsize.errors import EngineLost, RankFailed
 from worldsize.launch import launch
 
@@ -96,7 +96,7 @@ def test_the_log_files_of_a_notebook_stay_open_when_hosts_are(root: Path) -> Non
     """In a process of its own: what counts is the first import of submitit."""
     text = """
 import logging, sys
-from worldsize.engines.hosts.ways.slurm import import_submitit
+from worldsize.engines.remote.ways.slurm import import_submitit
 handler = logging.StreamHandler(open(sys.argv[1], "w"))
 handler.close = lambda: handler.stream.close()  # as absl's does, which TensorFlow brings
 import_submitit()

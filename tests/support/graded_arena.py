@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from worldsize.grade import course
-from worldsize.grade.host.arena import SandboxArena
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking.mark_submission import MarkingTask, mark
 from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.outside.arena import SandboxArena
+from worldsize.grade.outside.boxes import Sandbox
 
 SEED = 7
 

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from tests.support.namespaces import Host, Network
 from worldsize import hosts
-from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.ways.programs import member_command
 from worldsize.engines.job import Job
 from worldsize.engines.payload import Payload
+from worldsize.engines.remote.engine import HostsEngine
+from worldsize.engines.remote.ways.programs import member_command
 from worldsize.launch.execute import callers_state, execute
 from worldsize.launch.run import KernelLaunches, Run
 
@@ -91,7 +91,7 @@ class Members:
 
 def join(host: Host, invitation: str, folder: Path) -> subprocess.Popen:
     """A host that joins, over sockets."""
-    member = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
+    member = [sys.executable, "-m", "worldsize.engines.remote.host_program"]
     with open(folder / "said.log", "ab") as log:
         process = subprocess.Popen(on_host(host, member, folder), stdin=subprocess.PIPE, stdout=log, stderr=log)
     process.stdin.write(invitation.encode() + b"\n")

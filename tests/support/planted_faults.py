@@ -30,7 +30,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fabric": (("fabric",), ("tests/fabric",)),
     "pytorch": (("pytorch",), ("tests/pytorch",)),
     "engines": (("engines",), ("tests/engines", "tests/hosts")),
-    "hosts": (("hosts", "engines/hosts"), ("tests/hosts",)),
+    "hosts": (("hosts", "engines/remote"), ("tests/hosts",)),
     "launch": (("launch",), ("tests/launch",)),
     "simulate": (("simulate",), ("tests/simulate",)),
     "tf": (("tf",), ("tests/tf",)),

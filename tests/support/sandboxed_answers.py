@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from tests.support.answers import FOLDER
-from worldsize.grade.host.arena import Cells
+from worldsize.grade.outside.arena import Cells
 
 # The package `mutants`, made of its sources, in a sandbox that has no tests to import.
 MUTANTS = "tests.checks.mutants"

@@ -16,13 +16,13 @@ import cloudpickle
 import msgspec
 
 from worldsize.engines.host import HostFacts
-from worldsize.engines.hosts import host_checks, host_messages
-from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.head_listener import Invitation
-from worldsize.engines.hosts.host_messages import Answered, Chunk, Greeting, Told
-from worldsize.engines.hosts.join_connection import join
-from worldsize.engines.hosts.kernel_messages import HostChange
-from worldsize.engines.hosts.line import LineClosed
+from worldsize.engines.remote import host_checks, host_messages
+from worldsize.engines.remote.engine import HostsEngine
+from worldsize.engines.remote.head_listener import Invitation
+from worldsize.engines.remote.host_messages import Answered, Chunk, Greeting, Told
+from worldsize.engines.remote.join_connection import join
+from worldsize.engines.remote.kernel_messages import HostChange
+from worldsize.engines.remote.line import LineClosed
 from worldsize.failures import Return, Standing
 
 NAME = "scripted"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worldsize.cells.notebook_file import rows
-from worldsize.engines.json_and_bytes import text_of
+from worldsize.units import text_of
 
 MAX_CELL_BYTES = 500_000
 _MOST_NAME = 200

@@ -1,6 +1,6 @@
 """Declared work as a graded run's broker saw it: the arrays handed over, and the factors by which their columns came back.
 
-`grade.host.broker` draws a factor for each column once the work is over. So the next layer's input, and in the end the
+`grade.outside.broker` draws a factor for each column once the work is over. So the next layer's input, and in the end the
 weights, prove that a rank waited for its work. Only directions are compared, because a student may scale a loss.
 """
 

@@ -1,6 +1,6 @@
 """The engine of the next launch: this machine's, or the open hosts'.
 
-`WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. `hosts/ways` opens them.
+`WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. `remote/ways` opens them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import threading
 
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.hosts.ways import from_text
-from worldsize.engines.hosts.ways.opening import OpenHosts, open_hosts
-from worldsize.engines.hosts.ways.way import NoHosts
 from worldsize.engines.job import Framework
+from worldsize.engines.remote.ways import from_text
+from worldsize.engines.remote.ways.opening import OpenHosts, open_hosts
+from worldsize.engines.remote.ways.way import NoHosts
 
 _LOCAL: dict[Framework, LocalEngine] = {"torch": LocalEngine("torch"), "tensorflow": LocalEngine("tensorflow")}
 _open: list[OpenHosts] = []  # at most one

@@ -1,7 +1,7 @@
 """The interface of a host: its facts, the session's requests, and the news of its ranks.
 
 A run has one `Host` for each machine that has ranks of it. `session.py` decides; `host_ranks.py` implements this
-machine's host, `hosts/remote_ranks.py` another's.
+machine's host, `remote/remote_ranks.py` another's.
 """
 
 from __future__ import annotations

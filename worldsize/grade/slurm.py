@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from worldsize.engines.hosts.ways.from_text import hosts_from_text
-from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH
-from worldsize.engines.hosts.ways.slurm import ALIVE, STRONGER_VARIABLES, Slurm, ask, import_submitit
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.remote.ways.from_text import hosts_from_text
+from worldsize.engines.remote.ways.on_node import PACKAGE_PATH
+from worldsize.engines.remote.ways.slurm import ALIVE, STRONGER_VARIABLES, Slurm, ask, import_submitit
+from worldsize.engines.remote.ways.way import NoHosts
 from worldsize.grade import course
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.marking import rows

@@ -49,7 +49,7 @@ def pass_right(fabric, x):
     return full
 """, 0.0, reached="got a Verdict")
 code("patches_how_results_are_told", TITLE + """
-import worldsize.grade.box.broker_channel as line
+import worldsize.grade.inside.broker_channel as line
 framed = line.framed
 def forged(message, blob=b""):
     if message.get("op") == "done":

@@ -301,7 +301,7 @@ for place, folders, files in os.walk("/"):
 def pass_right(fabric, x):
 {BODY}""", ALL)
 code("edits_the_package_that_it_runs_in", TITLE + f"""
-import worldsize.checks.in_rank as check, worldsize.grade.box.rank as runs, torch, os
+import worldsize.checks.in_rank as check, worldsize.grade.inside.sandboxed_rank as runs, torch, os
 for module in (check, runs, torch):
     try:
         os.chmod(module.__file__, 0o666)

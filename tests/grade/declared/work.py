@@ -75,7 +75,7 @@ def overlapped(fabric, task):
     return after_backward(fabric, task, *holding(fabric, lambda ask: setattr(channel, "ask", ask)))
 """, 0.5, changes=True)
 declared("holds_frames_back_by_the_channels_class", "overlapped", HELD + """
-from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.inside.broker_channel import BrokerChannel
 
 def overlapped(fabric, task):
     kind = type(channel_of(fabric))
@@ -165,7 +165,7 @@ def overlapped(fabric, task):
 """, 0.5)
 declared("finds_its_channel_among_all_objects", "overlapped", HELD + """
 import gc
-from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.inside.broker_channel import BrokerChannel
 
 def overlapped(fabric, task):
     found = [one for one in gc.get_objects() if type(one) is BrokerChannel]
@@ -191,7 +191,7 @@ def overlapped(fabric, task):
     return after_backward(fabric, task, lambda: None, lambda: None)
 """, 0.5)
 declared("swaps_the_code_of_the_wire", "overlapped", AVERAGES + """
-from worldsize.grade.box.broker_wire import BrokerWire
+from worldsize.grade.inside.broker_wire import BrokerWire
 
 def compute(self, seconds, x=None):
     return x

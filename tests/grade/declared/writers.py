@@ -33,7 +33,7 @@ killed_writer._saved = lambda fn, folder, save: fn(folder / save["name"], killed
 }
 """ + IN_PLACE, NOTHING, changes=True)
 declared("says_that_it_has_returned", "save_atomically", """
-from worldsize.grade.box import writer
+from worldsize.grade.inside import writer
 
 def save_atomically(path, data):
     import sys

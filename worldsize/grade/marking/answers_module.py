@@ -28,8 +28,8 @@ from worldsize.cells import (
     unnamed,
 )
 from worldsize.cells.released import EXERCISES
-from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, load
+from worldsize.grade.inside import stub_front
 from worldsize.grade.marking.submission import lab_of, read_notebook
 from worldsize.titles import title_of
 

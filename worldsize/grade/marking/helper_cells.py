@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from worldsize.cells import OwnCell, Statement, TakenAlong
-from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.host.arena import Cells
 from worldsize.grade.marking.submission import Submission
+from worldsize.grade.outside.arena import Cells
+from worldsize.units import text_of
 
 MOST_DROPPED = 4  # each may have cost a case's whole time limit
 _MOST_SAID = 300

@@ -19,22 +19,21 @@ from worldsize.checks import run_check
 from worldsize.checks.arena import Arena
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
-from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.frame_stream import UNSEEN
-from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.host.run import Incident
-from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
+from worldsize.grade.frames import UNSEEN, text_of
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.confirmation import Checked, confirmed, exercise_row, helped_row
 from worldsize.grade.marking.helper_cells import HelperCells
 from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, SimulatedRow
 from worldsize.grade.marking.seeds import derived
-from worldsize.grade.marking.simulated_check import Checked, confirmed, exercise_row, helped_row
 from worldsize.grade.marking.submission import Submission, Ungradable
 from worldsize.grade.marking.submissions_folder import joined
+from worldsize.grade.outside.arena import Cells, CountingArena, SandboxArena, Submitted
+from worldsize.grade.outside.boxes import Sandbox, SandboxLost
+from worldsize.grade.outside.played_arena import PlayLost, SimulatedSandboxArena
+from worldsize.grade.outside.sandboxed_run import Incident
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 _QUIT = "BdbQuit"  # raised by a debugger that has no input

@@ -34,8 +34,8 @@ from worldsize.cells import (
 )
 from worldsize.cells import read as cells_in
 from worldsize.cells.released import EXERCISES
-from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise
+from worldsize.grade.inside import stub_front
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.titles import title_of
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from worldsize.checks import run_check
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.host.arena import CountingArena, LastRunReached, SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking.mark_submission import setup_cells
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
 from worldsize.grade.marking.seeds import derived
+from worldsize.grade.outside.arena import CountingArena, LastRunReached, SandboxArena, Submitted
+from worldsize.grade.outside.boxes import Sandbox
 from worldsize.trace import Trace, Transfer
 
 
