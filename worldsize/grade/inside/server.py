@@ -153,7 +153,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], mode: SandboxMode) -> NoRetur
         if order["together"]:
             _group(order, lines)
         _refuse_calls(order)
-        sandboxed_rank.serve(BrokerChannel(lines[0], rank.is_only_thread))
+        sandboxed_rank.serve(BrokerChannel(lines[0], sandboxed_rank.is_only_thread))
     finally:
         os._exit(_FAILED)
 
@@ -174,7 +174,7 @@ def _oversee(
             order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
             namespaces.hide_processes(order["named"])
             namespaces.cover(order["covered"])
-        warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, mode, pid_namespace.fork)
+        warden.oversee(BrokerChannel(lines[0], sandboxed_rank.is_only_thread), order, mode, pid_namespace.fork)
     finally:
         os._exit(_FAILED)
 
@@ -209,7 +209,7 @@ def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
         if os.fork() == 0:
             close_all_but([line])
             _refuse_calls(order)
-            sandboxed_rank.serve(BrokerChannel(line, rank.is_only_thread), addresses)
+            sandboxed_rank.serve(BrokerChannel(line, sandboxed_rank.is_only_thread), addresses)
 
     close_all_but([], *(bound.fileno() for bound in kept))
     with suppress(ChildProcessError):
