@@ -39,7 +39,8 @@ def test_the_heading_of_a_lab_is_no_other_release():
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    for name in ("checks/kit/judge.py", "grade/outside/sandboxed_run.py", "grade/reports/table.py", "figures/ring.py", "links.py"):
+    names = ("checks/kit/judge.py", "grade/outside/sandboxed_run.py", "grade/reports/table.py", "figures/ring.py", "links.py")
+    for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1")
     return tmp_path

@@ -25,8 +25,8 @@ from tests.support.planted_faults import ROOMS
 # where rooms join: the command line, grading, the course's files, what makes them, what starts ranks
 PLACES = (
     "cli", "grade/inside", "grade/outside", "grade/marking", "grade/isolation", "grade/reports", "grade/nbgrader",
-    "grade/gradescope", "grade/exam", "course", "authoring", "engines", "launch", "lab", "ranks", "notebook.py", "checks/simulated_arena.py",
-    "checks/confirming_arena.py", "checks/arena.py", "checks/__init__.py",
+    "grade/gradescope", "grade/exam", "course", "authoring", "engines", "launch", "lab", "ranks", "notebook.py",
+    "checks/simulated_arena.py", "checks/confirming_arena.py", "checks/arena.py", "checks/__init__.py",
 )  # fmt: skip
 KINDS = ("override", "list of names", "argument", "environment", "format", "option")
 _LIST_NAMES = re.compile(r"[\w./*-]{3,}")
