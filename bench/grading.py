@@ -87,9 +87,6 @@ def peer(lab: course.CourseLab, folder: Path, count: int) -> float:
     return time.monotonic() - began_s
 
 
-# ---- does it grow? ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Use:
     """What this process and all below it use at one moment: `memory_mb` counts a shared page once."""

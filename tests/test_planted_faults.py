@@ -66,8 +66,6 @@ def test_a_line_that_no_test_executes_gets_no_fault(checkouts):
     assert faults and {fault.at for fault in faults} == {6}
 
 
-# ---- where rooms join ----------------------------------------------------------------------------------
-
 JOINS = '''"""Hands on."""
 
 from typing_extensions import override

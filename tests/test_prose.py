@@ -65,9 +65,6 @@ def test_a_package_and_its_documents_were_read() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/faq.md", "docs/style.md"} <= {said.file for said in _documents()}
 
 
-# ---- the rules themselves --------------------------------------------------------------------
-
-
 @EVERY_RULE
 def test_a_rule_finds_its_own_example_in_a_planted_docstring_and_takes_the_better_one(rule: Rule, tmp_path: Path) -> None:
     first = "" if rule.of else "Draw it.\n\n    "

@@ -19,6 +19,7 @@ from typing import Literal
 
 from worldsize.titles import Title, title_of
 from worldsize.trace import Event, MessageKind
+from worldsize.units import count
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARIES = (  # what the names of their files begin with
@@ -248,7 +249,7 @@ def failed_where(failure: Failure) -> list[str]:
     if folded:
         last = frames[-1]
         inside = f", the last in {last.function}" if is_library(last) else ""
-        rows.append(f"  … {folded} frame{'s' * (folded > 1)} of libraries{inside}")
+        rows.append(f"  … {count(folded, 'frame')} of libraries{inside}")
 
     if rows and failure.kind == "signal":
         rows.insert(0, "  last seen here:")

@@ -27,9 +27,6 @@ KINDS = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "Para
 PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy")
 
 
-# ---- the tasks' functions: an outcome for each cell ------------------------------------------
-
-
 def on_devices(cells: Iterable[SupportCell]) -> Found:
     """Run trials on one machine's devices, and return the result of each cell."""
     import tensorflow as tf
@@ -113,9 +110,6 @@ def with_servers(cells: Iterable[SupportCell]) -> Found:
 def between_graphs(task: Any, cells: Iterable[SupportCell]) -> Found:
     """Run between-graph replication of TensorFlow 1 on this worker, and return the result of each cell."""
     return attempts(lambda row, way: trials_tf1.between_graphs(task, "Sync" in row), cells)
-
-
-# ---- the matrix ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

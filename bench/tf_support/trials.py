@@ -33,9 +33,6 @@ def attempts(trial: Callable[[str, str], Outcome], cells: Iterable[SupportCell])
     return found
 
 
-# ---- the model and its data ------------------------------------------------------------------
-
-
 def examples() -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(9).normal(size=(EXAMPLES, 3)).astype("float32")
     return x, x @ np.array([[1], [-2], [3]], "float32")
@@ -75,9 +72,6 @@ def linear(keras: Any, strategy: Any) -> tuple[Any, Any]:
         model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(RATE)
         optimizer.build(model.trainable_variables)
     return model, optimizer
-
-
-# ---- synchronous strategies ------------------------------------------------------------------
 
 
 def batches() -> Any:
@@ -149,9 +143,6 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> Outcome:
 
     model.fit(np.ones((4, 5, 5, 1), "float32"), np.ones((4, 1), "float32"), batch_size=4, verbose=0)
     return "works", f"with {' and '.join(names)}"
-
-
-# ---- parameter servers -----------------------------------------------------------------------
 
 
 def fitted(coordinator: Any, way: str) -> Outcome:

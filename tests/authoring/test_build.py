@@ -27,9 +27,6 @@ def cell_of(notebook: nbformat.NotebookNode, id: str) -> nbformat.NotebookNode:
     return next(cell for cell in notebook.cells if cell.id == id)
 
 
-# ---- the generated notebooks -----------------------------------------------------------------
-
-
 def test_committed_notebooks_are_what_their_sources_give():
     if not list((ROOT / "solutions").glob("*.py")):
         pytest.skip("no lab has a source yet")
@@ -138,9 +135,6 @@ def test_an_exercise_may_have_two_regions(tmp_path):
 def test_points_are_summed_over_checks(tmp_path):
     second = (EXERCISE + CHECK).replace(":ring", ":more").replace("6.2", "6.3").replace("=2", "=1.5")
     assert points(course(tmp_path, RING + "\n" + second)) == 3.5
-
-
-# ---- files -----------------------------------------------------------------------------------
 
 
 def names(paths: list[Path]) -> list[str]:

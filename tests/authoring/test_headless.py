@@ -89,9 +89,6 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-# ---- a run that ends well --------------------------------------------------------------------
-
-
 @pytest.mark.quick
 def test_a_labs_summary_comes_back(executed):
     assert "How many bytes?" in executed.run.summary_text
@@ -140,9 +137,6 @@ def test_lines_printed_one_by_one_are_one_output(executed):
     assert [len(cell.outputs) for cell in executed.notebook.cells if "range(50)" in cell.source] == [1]
 
 
-# ---- which Python, and where -----------------------------------------------------------------
-
-
 @pytest.mark.quick
 def test_the_kernel_is_this_python_whatever_is_registered_as_python3(executed):
     assert executed.executable == sys.executable
@@ -177,9 +171,6 @@ def test_files_that_a_notebook_writes_do_not_land_beside_it(executed):
 @pytest.mark.quick
 def test_the_temporary_folder_is_gone_afterwards(executed):
     assert not Path(executed.folder).exists()
-
-
-# ---- a small run -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -217,9 +208,6 @@ def test_a_notebook_of_a_laid_course_finds_the_data_in_the_courses_folder(tmp_pa
     (tmp_path / "labs").mkdir()
     path = notebook(tmp_path / "labs", "from worldsize import data\nprint(data.data_folders()[0])", summary=0)
     assert run(path).summary_text == str(tmp_path / "datasets")
-
-
-# ---- a run that does not ---------------------------------------------------------------------
 
 
 def failure(path: Path, **options: object) -> NotebookFailed:

@@ -48,9 +48,6 @@ def test_an_ordinary_heading_is_no_marker(tmp_path, line):
     assert line in notebooks(course(tmp_path, RING.replace("A first paragraph.", line)))[1]
 
 
-# ---- what a source may not hold --------------------------------------------------------------
-
-
 def complaint(folder: Path, text: str) -> str:
     with pytest.raises(BuildError) as caught:
         notebooks(course(folder, text))

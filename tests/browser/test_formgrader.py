@@ -121,9 +121,6 @@ def enter(tab: Tab, grader: FrameLocator, field: str, text: str, api: str) -> No
     assert saved.value.ok
 
 
-# ---- what is shown -----------------------------------------------------------------------------
-
-
 def test_all_of_a_class_are_listed_with_their_points_whatever_their_names(tab, grader):
     students_of_the_lab(grader)
     names = grader.locator("tbody a.name-shown").all_text_contents()
@@ -139,9 +136,6 @@ def test_a_submission_shows_the_students_answer_and_what_the_check_said(grader):
     open_submission(grader, WITH_POINTS)
     page = grader.locator("body").inner_text()
     assert ANSWER.format(WITH_POINTS) in page and "ring_all_reduce: fail, 0.5 of 1.5 points" in page
-
-
-# ---- what a person gives -----------------------------------------------------------------------
 
 
 def test_points_and_a_comment_given_by_hand_reach_gradebook_export_and_the_students_page(tab, grader, graded, tmp_path):

@@ -269,8 +269,6 @@ def test_everything_that_can_be_focused_has_a_name_and_a_role(plain_tab):
     assert nameless == []
 
 
-# ---- in Lab ----------------------------------------------------------------------------------
-
 SETUP = "import time\nimport torch\nfrom worldsize.notebook import *\nlaunch(lambda: None, 2);"
 COMPUTES = "def computes(fabric):\n    fabric.compute(1.5)\nrun = launch(computes, 4)"
 TWICE = "launch(computes, 2)\nlaunch(computes, 3);"

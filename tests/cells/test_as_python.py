@@ -33,7 +33,6 @@ LAB = course.load(Path(__file__).resolve().parents[2])[START]
 TITLE = title_of(EXERCISE.stub)
 SETUP = "# Set-up\nimport torch"
 
-# ---- what is read ------------------------------------------------------------------------------
 
 READ = {
     "f?": PythonCell("pass\n", ("f?",)),
@@ -95,9 +94,6 @@ def test_a_cell_that_waits_runs_where_a_loop_is_at_work_and_where_none_is():
     alone: dict = {}
     run_cell(code, alone)
     assert alone["K"] == asyncio.run(in_a_notebook())["K"] == 3
-
-
-# ---- forty forms, in a notebook and in a grade -------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,6 @@ def counting(choice: ChosenCells) -> list[str]:
     return [*choice.setups, *(cell.source or "" for cell in choice.exercises.values())]
 
 
-# ---- cells that ran ----------------------------------------------------------------------------
-
-
 def test_only_cells_with_a_title_count_in_the_order_of_their_numbers():
     choice = ran(SECOND, "helper = len", SETUP, "", "x = 1\n# Exercise 6.9: not at the top", FIRST)
     assert counting(choice) == [SETUP, FIRST, SECOND]
@@ -59,9 +56,6 @@ def test_a_cell_that_lost_its_title_is_found_by_the_function_of_the_exercise_tha
     assert choice.exercises["Exercise 6.2"].by == "what it says"
     assert (counting(choice), choice.own) == ([FIRST, untitled], {2: "helper = len"})
     assert counting(ran(FIRST, untitled)) == [FIRST]
-
-
-# ---- a saved notebook --------------------------------------------------------------------------
 
 
 def saved(*cells: NotebookCell) -> ChosenCells:
@@ -100,9 +94,6 @@ def test_nothing_goes_along_with_an_exercise_that_has_no_cell():
     cells = [NotebookCell("code", "helper = len"), NotebookCell("code", FIRST)]
     for is_run in (False, True):
         assert not taken_along(chosen(cells, [RING], is_run), [RING], [])["ring"].cells
-
-
-# ---- set-up cells ------------------------------------------------------------------------------
 
 
 def test_a_set_up_cell_that_is_not_as_released_is_named_by_its_first_line():

@@ -44,9 +44,6 @@ def test_one_world_is_larger_than_eight_and_no_power_of_two():
     assert MANY in SIZES and MANY.world_size == 9 and MANY.elements % 9 == 0
 
 
-# ---- rounds ----------------------------------------------------------------------------------
-
-
 def _on_clocks(n: int, calls: dict[int, list[tuple[str, int]]], seed: int) -> Trace:
     """A trace of ranks that make these calls in this order, each at moments drawn at random: `calls[rank]` are
     ("send", to) and ("recv", from)."""

@@ -330,9 +330,6 @@ def test_a_check_may_play_some_of_the_ranks_itself(arena):
     assert [(t.src, t.dst) for t in ended.trace.transfers] == [(0, 1), (1, 0)]
 
 
-# ---- a driver on a rank ----------------------------------------------------------------------
-
-
 def test_a_driver_sees_the_memory_of_tensors_whatever_the_list_holds_now(arena):
     given = [np.zeros(1), np.zeros(1), np.zeros(1)]
     ended = arena.ranks(points_elsewhere, [given], driver=on_ranks.in_memory)

@@ -105,9 +105,6 @@ def arena() -> LaunchArena:
     return LaunchArena(seed=SEED)
 
 
-# ---- answers ---------------------------------------------------------------------------------
-
-
 def test_every_exercise_has_four_wrong_answers_and_two_right_ones():
     counts = {a.exercise: (len(a.wrong), len(a.right)) for a in ANSWERS}
     assert set(counts) == set(CHECKS)
@@ -246,9 +243,6 @@ def test_a_right_answer_passes_at_every_size(arena, exercise, fn):
     assert verdict.state == "pass", verdict.mismatch
 
 
-# ---- what a student waits --------------------------------------------------------------------
-
-
 def test_answers_import_tensorflow_when_they_need_it():
     """Every rank that gets one of them imports its module first."""
     sources = {path.name: path.read_text() for path in FOLDER.glob("*.py")}
@@ -263,9 +257,6 @@ def test_an_endless_loop_ends_the_check_at_its_time_limit():
 def _never_ends(fabric, x):
     while True:
         x += 0
-
-
-# ---- what a verdict holds --------------------------------------------------------------------
 
 
 def test_a_stub_is_not_yet_and_earns_nothing(arena):
@@ -312,8 +303,6 @@ def test_the_count_of_messages_is_earned_by_one_message_a_step_alone(arena, name
 def _wrong_ring(name: str):
     return BY_EXERCISE["ring_all_reduce"][name]
 
-
-# ---- judging, with no launch -----------------------------------------------------------------
 
 POINTS = {"values": 1.0, "messages": 2.0}
 

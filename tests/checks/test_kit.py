@@ -20,8 +20,6 @@ from worldsize.trace import Trace, Transfer
 
 pytestmark = pytest.mark.quick
 
-# ---- a declaration ---------------------------------------------------------------------------
-
 
 @exercise({"values": 1.0, "messages": 0.5}, seen={"messages": evidence.MESSAGES})
 def halves(arena, fn):
@@ -65,8 +63,6 @@ def test_an_exercise_that_nobody_declares_is_an_error():
 def test_every_name_of_the_index_is_declared_under_it():
     assert {name: check_of(name).name for name in CHECKS} == {name: name for name in CHECKS}
 
-
-# ---- expected values -------------------------------------------------------------------------
 
 RIGHT = [np.array([2.0, 4.0]), np.array([6.0, 8.0])]
 WANTED = Expected("the sum", RIGHT, {"This is the mean.": [x / 2 for x in RIGHT]})
@@ -131,9 +127,6 @@ def test_a_check_may_say_something_else_of_what_no_mistake_explains():
     assert went_through_float32(0, np.array([1 / 3]), np.array([1 / 3], "float32")) == ""  # float32 was asked for
 
 
-# ---- needed bytes ----------------------------------------------------------------------------
-
-
 def sent(size_bytes: int) -> Trace:
     return Trace(2, (Transfer(0, 1, size_bytes, 0.0, 1.0, 0, 0.0),))
 
@@ -162,9 +155,6 @@ def test_no_message_at_all_is_told_in_words_of_its_own():
 
 def test_fewer_bytes_are_right_where_no_words_are_given_for_them():
     assert NeededBytes(1000, "an all-reduce", {}, "Send less.").wrong(sent(10)) is None
-
-
-# ---- draws -----------------------------------------------------------------------------------
 
 
 def test_a_case_is_drawn_until_it_tells():

@@ -53,9 +53,6 @@ def test_the_steps_of_one_device_pass_and_no_slip_does_with_a_thousand_seeds():
         judged(seed)
 
 
-# ---- what a step costs -----------------------------------------------------------------------
-
-
 def plan(counts=((2, 3), (4, 1))) -> BigBatch:
     return BigBatch.drawn(random.Random(5), counts, 1)
 
@@ -91,9 +88,6 @@ def test_a_step_with_one_all_reduce_and_one_graph_at_a_time_costs_nothing():
 def test_what_a_step_costs_too_much_is_named(order, often, words):
     batch = plan()
     assert words in accumulation._wasteful(trace_of(batch, order, often), batch)
-
-
-# ---- the references, held against torch's ------------------------------------------------------
 
 
 def test_the_norm_of_all_rows_is_that_of_torch():

@@ -46,9 +46,6 @@ def test_an_overlap_that_never_shows_is_none():
     assert "no message travels before backward has ended" in verdict.mismatch
 
 
-# ---- micro-batches in memory -----------------------------------------------------------------
-
-
 def words(order: str) -> str | None:
     """What is said of one rank's passes through one layer, in this order: forward or backward."""
     training = OverlapTraining((task(sizes=[2, 2], parts=3, forward_s=0.001, backward_s=0.002),))

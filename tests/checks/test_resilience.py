@@ -26,9 +26,6 @@ WRONG = [
 ]  # fmt: skip
 
 
-# ---- a day -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("failures", [0, 6, 40])
 def test_a_replay_is_the_account_of_the_stretches_between_failures(failures):
     draws = random.Random(failures)
@@ -59,9 +56,6 @@ def test_a_wrong_rule_is_told_by_its_own_words(rules):
     assert Rules(**rules) not in (RIGHT, *others)
 
 
-# ---- a training ------------------------------------------------------------------------------
-
-
 def test_whatever_part_is_left_out_leads_to_other_weights():
     for seed in range(20):
         lesson = drawn_lesson(PLANS[0], np.random.default_rng(seed))
@@ -79,9 +73,6 @@ def test_whatever_part_is_left_out_leads_to_other_weights():
 def test_a_training_is_ended_at_every_step():
     assert set(range(2, 7)) | {8, 9} == {ends[0] for ends in PLANS[0].ends if ends}
     assert "same bits" in RESUMED
-
-
-# ---- a folder --------------------------------------------------------------------------------
 
 
 def left(fn, dies) -> dict:

@@ -18,8 +18,6 @@ from worldsize.checks.tensorflow import (
 from worldsize.checks.tensorflow.coordinator import ASYNC, TWICE, VALUE, PlayedCoordinator, PlayedParts
 from worldsize.checks.verdict import UNEXAMINED
 
-# ---- towers ----------------------------------------------------------------------------------
-
 
 def towers_told(lone: dict | str, both: dict | str) -> dict:
     given = [
@@ -38,9 +36,6 @@ def test_a_wrong_mean_does_not_spare_the_pairs_of_more_towers():
     assert towers_told(averaged(2.0), "got None") == {pairs: "2 towers: got None", means: UNEXAMINED, steps: UNEXAMINED}
     found = towers_told(averaged(2.0), averaged())
     assert (found[pairs], found[steps]) == (None, UNEXAMINED)
-
-
-# ---- a score ---------------------------------------------------------------------------------
 
 
 def scored(parts: int, repeats: int, way: str) -> dict:
@@ -66,8 +61,6 @@ def test_each_case_of_a_score_tries_the_same_whatever_is_wrong(parts, repeats, t
         assert any(found.values()), way
 
 
-# ---- a worker's share ------------------------------------------------------------------------
-
 RIGHT = [[[[0, 2], [0, 20]]], [[[1, 3], [10, 30]]]]  # [worker][step] -> numbers, labels
 IN_TURN = [[[[0, 1, 2, 3], [0, 10, 20, 30]]], [[[4, 5, 6, 7], [40, 50, 60, 70]]]]
 
@@ -83,16 +76,10 @@ def test_an_unknown_length_is_blamed_for_no_mistake_that_a_known_one_shows():
     assert "a wrong batch" in worker_share._of_unknown_length(found, {worker_share.BATCH})
 
 
-# ---- a lost server ---------------------------------------------------------------------------
-
-
 def test_without_a_second_chief_it_is_not_known_that_checkpoints_survive_a_loss():
     tried = recovery.LATER["13 steps, every 4, after an earlier chief has done 10"][0]
     assert recovery._examine(tried, "began at 0") == {recovery.LOST: UNEXAMINED, recovery.RESUMED: "began at 0"}
     assert set(recovery._examine(tried, None).values()) == {None}
-
-
-# ---- devices ---------------------------------------------------------------------------------
 
 
 def test_a_tree_is_not_examined_where_sums_are_wrong():
@@ -117,9 +104,6 @@ def test_a_wrong_loss_does_not_spare_the_weights_of_later_steps():
     assert "step 1: replica 0" in weights
     assert "step 0: expected the loss" in loss
     assert mirrored_step._wrong_training(case, {"raised": "an error"})[1] == UNEXAMINED
-
-
-# ---- between-graph ---------------------------------------------------------------------------
 
 
 def test_where_a_graph_is_misplaced_nothing_else_of_a_worker_is_examined():

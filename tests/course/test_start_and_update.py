@@ -58,9 +58,6 @@ def full_disk_after(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
     monkeypatch.setattr(start_and_update, "write_whole", until_full)
 
 
-# ---- a new folder ----------------------------------------------------------------------------
-
-
 def test_a_new_folder_has_every_file_of_the_release_and_nothing_else(course: Path, release: Path) -> None:
     assert tree(course) == tree(release)
     assert read_record(course).version == "0.2.0"
@@ -113,9 +110,6 @@ def test_the_progress_counts_every_file(tmp_path: Path, release: Path) -> None:
     assert steps == [(done, count) for done in range(1, count + 1)]
 
 
-# ---- which folder ----------------------------------------------------------------------------
-
-
 def test_without_a_name_it_is_the_course_in_which_one_stands(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(course / "labs" / "covers")
     assert place_for(None) == course
@@ -160,9 +154,6 @@ def test_who_stands_in_a_removed_folder_stands_in_no_course(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert course_above() is None
-
-
-# ---- a newer release -------------------------------------------------------------------------
 
 
 def test_a_course_in_which_nobody_worked_becomes_the_newer_release(course: Path, tmp_path: Path) -> None:
@@ -260,9 +251,6 @@ def test_a_renewal_that_was_cut_short_goes_on_and_loses_nothing(
     assert (course / "before-0.3.0" / RING).read_bytes() == before and read_record(course).version == "0.3.0"
 
 
-# ---- the same release, an older one, a damaged record ----------------------------------------
-
-
 def test_a_lab_that_was_deleted_is_laid_anew(course: Path, release: Path) -> None:
     (course / RING).unlink()
     (said,) = lay(course, release, "0.2.0").files
@@ -297,9 +285,6 @@ def test_the_check_of_the_machine_is_noted_and_outlives_a_renewal(course: Path, 
 
 def test_versions_are_compared_as_numbers() -> None:
     assert release_number("0.10.0") > release_number("0.9.1") and release_number("0.2") == release_number("0.2.0")
-
-
-# ---- into a wheel ----------------------------------------------------------------------------
 
 
 def test_a_wheel_gets_what_is_on_the_list_and_nothing_else(release: Path, tmp_path: Path) -> None:

@@ -130,9 +130,6 @@ def test_another_word_is_refused_with_what_is_expected(monkeypatch, said):
         idle_end.idle_s()
 
 
-# ---- the engine ------------------------------------------------------------------------------
-
-
 class Engine(LocalEngine):
     """Its minutes are over when a test says so: `due()` is what its timer does."""
 

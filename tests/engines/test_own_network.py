@@ -73,9 +73,6 @@ def meet():
     return x.tolist()
 
 
-# ---- who is in it ----------------------------------------------------------------------------
-
-
 @OWN
 def test_the_ranks_of_a_run_share_one_network_which_is_not_the_notebooks():
     run = launch(where, 3)
@@ -140,9 +137,6 @@ def test_a_machine_with_gpus_keeps_its_network(monkeypatch, tmp_path):
     assert where() == before
 
 
-# ---- ranks among themselves ------------------------------------------------------------------
-
-
 @OWN
 def test_ranks_in_a_network_of_their_own_meet_over_gloo():
     run = launch(meet, 3)
@@ -153,9 +147,6 @@ def test_ranks_in_a_network_of_their_own_meet_over_gloo():
 def test_an_interface_that_only_the_machine_has_does_not_keep_them_apart(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     assert launch(meet, 2).results == [[3.0] * 3] * 2
-
-
-# ---- everybody else --------------------------------------------------------------------------
 
 
 @contextmanager
@@ -227,9 +218,6 @@ def test_tasks_of_tensorflow_meet_and_another_user_does_not_reach_them(tmp_path)
         assert len(of_no_one_here(ports)) >= 2
         assert reached_by_another_user(of_no_one_here(ports)) == set()
     assert launched[0].network == "own"
-
-
-# ---- who may have it -------------------------------------------------------------------------
 
 
 @OWN

@@ -48,9 +48,6 @@ def test_conformance(rule, world_size):
     rule(run_over_group, world_size)
 
 
-# ---- labs' functions, unedited ---------------------------------------------------------------
-
-
 def of_labs(fabric):
     """The answers of four labs on this fabric, as plain values: {lab: what it made}."""
     n, rank = fabric.world_size, fabric.rank
@@ -121,9 +118,6 @@ def test_what_they_give_is_right(made_under_torchrun):
             assert made["02"] == (torch.arange(5.0) + 1000 * (n - 1)).tolist()
             assert made["06"] == summed[::997].tolist()
             assert made["11"] == by_rank[0]["11"]
-
-
-# ---- errors ----------------------------------------------------------------------------------
 
 
 def test_without_a_process_group_it_says_what_to_call():

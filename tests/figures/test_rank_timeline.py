@@ -104,9 +104,6 @@ def test_a_run_of_which_nothing_was_recorded_says_so():
     assert figures.timeline(Trace(2)).alt == "nothing was recorded"
 
 
-# ---- ties ------------------------------------------------------------------------------------
-
-
 def waiting(*seconds):
     """Ranks that each wait so long in a run of 10 s."""
     spans = [(rank, "compute", 0.0, 10.0) for rank in range(len(seconds))]
@@ -124,8 +121,6 @@ def waiting(*seconds):
 def test_ranks_that_wait_alike_share_first_and_last_place(seconds, said):
     assert said in figures.timeline(waiting(*seconds)).alt
 
-
-# ---- what never ended ------------------------------------------------------------------------
 
 HUNG = Trace(
     3,

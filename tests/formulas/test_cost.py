@@ -289,9 +289,6 @@ def test_a_pipeline_without_stages_or_micro_batches_is_refused(stages, micro_bat
         cost.pipeline(stages, micro_batches)
 
 
-# ---- other all-reduces -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("link", [SLOW, FAR], ids=["slow", "far"])
 @pytest.mark.parametrize("n", POWERS)
 @pytest.mark.parametrize(

@@ -25,9 +25,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 two_gpus = pytest.mark.skipif(GPUS < 2, reason=f"needs 2 GPUs, a rank on each; this machine has {GPUS}")
 
 
-# ---- nccl, a rank on each GPU ----------------------------------------------------------------
-
-
 def test_one_rank_on_one_gpu_forms_a_group_over_nccl():
     run = launch(gpu_work.sum_and_broadcast, 1, args=("nccl", "cuda"))
     assert "nccl" in str(run.setup)
@@ -62,9 +59,6 @@ def test_ddp_of_one_rank_over_nccl_has_the_gradients_of_the_gpu_alone():
     assert found["ddp"] == pytest.approx(found["alone"], **CLOSE)
 
 
-# ---- gloo, several ranks on one GPU ----------------------------------------------------------
-
-
 def test_more_ranks_than_gpus_share_them_over_gloo():
     n = GPUS + 1
     run = launch(gpu_work.sum_and_broadcast, n, args=("gloo", "cuda"), device="cuda")
@@ -84,9 +78,6 @@ def test_the_fabric_carries_tensors_of_a_gpu():
     run = launch(gpu_work.sum_over_the_fabric, n, args=("cuda",), device="cuda")
     assert run.results == [{"sum": expected, "device": "cuda"}] * n
     assert run.trace.total_bytes() > 0
-
-
-# ---- PyTorch's own DataParallel --------------------------------------------------------------
 
 
 def test_data_parallel_on_one_gpu_has_its_gradients_and_copies_nothing():
@@ -110,18 +101,12 @@ def test_data_parallel_moves_the_weights_out_and_the_gradients_back_once_for_eac
     assert sizes.count(weights) == 2 * (MANY - 1)
 
 
-# ---- speed -----------------------------------------------------------------------------------
-
-
 def test_a_gpu_trains_resnet_101_on_whole_images(record_property):
     found = launch(gpu_work.images_per_second, 1, args=("cuda", 101, 64, 32, 224, 40))[0]
     record_property("images_per_s", found["images_per_s"])
     print(f"\nResNet-101, 224 x 224, batch 32, float32: {found['images_per_s']:.0f} images/s")
     assert found["images_per_s"] > 20  # the slowest card that this PyTorch supports does several times that
     assert found["last_loss"] < found["first_loss"]
-
-
-# ---- memory ----------------------------------------------------------------------------------
 
 
 def memory(n: int, sharded: bool) -> list[dict[str, float]]:
@@ -156,17 +141,11 @@ def test_the_meter_of_living_tensors_counts_what_the_allocator_counts(tmp_path: 
     assert "live_bytes_of_a_step" in found["lines"]
 
 
-# ---- any module ------------------------------------------------------------------------------
-
-
 def test_any_module_on_a_gpu_gets_the_weights_of_one_process_from_a_wrapper():
     run = launch(gpu_work.any_module_wrapped, GPUS + 1, args=("cuda",), device="cuda", timeout_s=120)
     for off in run.results:
         print(f"\nfarthest weight: {max(off.values()):.1e}")
         assert all(distance < (1e-4 if "two dtypes" in name else 1e-10) for name, distance in off.items()), off
-
-
-# ---- the lab ---------------------------------------------------------------------------------
 
 
 def test_lab_10_runs_on_this_machines_gpus(root: Path, tmp_path: Path):

@@ -145,9 +145,6 @@ def torchrun(folder: Path, program: str) -> list[str]:
     return sorted(done.stdout.splitlines())
 
 
-# ---- the answers of the course -----------------------------------------------------------------
-
-
 def test_the_modules_of_all_labs_of_pytorch_import_without_a_notebook(tmp_path: Path) -> None:
     imported_afresh(tmp_path, [notebook for notebook in SOLUTIONS if notebook.name[:2] not in TENSORFLOW])
 
@@ -189,8 +186,6 @@ def test_sharded_adam_trains_as_adam_does_under_torchrun(tmp_path: Path) -> None
     write_modules(tmp_path, [notebook for notebook in SOLUTIONS if notebook.name.startswith("12")])
     assert torchrun(tmp_path, SHARDS) == [f"rank {rank} of 2: True" for rank in range(2)]
 
-
-# ---- a student's notebook ----------------------------------------------------------------------
 
 FILLED = """\
 # Exercise 11.3: fill the buckets
@@ -277,9 +272,6 @@ def test_a_cell_that_python_cannot_read_is_named_and_nothing_is_written(
 
 def test_a_broken_cell_that_no_exercise_uses_does_no_harm(tmp_path: Path) -> None:
     assert answers_module(lab_11(tmp_path, {"fill_buckets": FILLED}, HELPERS, "for"), ROOT).not_yet
-
-
-# ---- what is refused ---------------------------------------------------------------------------
 
 
 def test_a_module_that_is_there_is_written_over_with_force_alone(tmp_path: Path) -> None:

@@ -53,9 +53,6 @@ def canvas_lines(grades: Path) -> dict[str, list[str]]:
     return {line[0]: line[1:] for line in csv.reader((grades / "canvas.csv").read_text().splitlines())}
 
 
-# ---- overrides.csv -----------------------------------------------------------------------------
-
-
 def test_points_of_the_file_go_out_and_the_row_stays(grades):
     (grades / "overrides.csv").write_text(f'{HEADS}anna_1,06,5.5,"the check, was wrong"\n6,00,3,by mail\n\n')
     answer = worldsize("export", grades, "--course", ROOT)
@@ -121,9 +118,6 @@ def test_every_command_goes_on_without_a_bad_line_and_lists_it(grades, tmp_path,
     assert answer.exit_code == 0, answer.output
     rows = csv.reader((grades / needs_a_person.FILE).read_text().splitlines())
     assert ["bad line"] == [row[2] for row in rows if "got 'dora': none in this grading" in row[3]]
-
-
-# ---- overrides.csv into a gradebook ------------------------------------------------------------
 
 
 def scores_in(gradebook: Path) -> dict[tuple[str, str], float]:
@@ -197,9 +191,6 @@ def test_points_for_what_is_not_in_the_gradebook_are_named(books):
     assert f"noa_6, {START}: overrides.csv says 3 points, and the gradebook has no such submission" in answer.stderr
 
 
-# ---- formgrader --------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def gradebook(tmp_path: Path, empty_gradebook: Path) -> Path:
     path = Path(shutil.copy(empty_gradebook, tmp_path / "gradebook.db"))
@@ -260,8 +251,6 @@ def test_what_is_no_gradebook_is_one_paragraph(grades, tmp_path, content):
     assert answer.exit_code == 1 and "expected nbgrader's gradebook" in " ".join(answer.output.split())
 
 
-# ---- Canvas ------------------------------------------------------------------------------------
-
 CANVAS = (
     "\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Lab 06: the ring (88123),Essay (7),00_start_here (88100),Final Score\n"
     '"    Points Possible",,,,,6,10,40,(read only)\n'
@@ -310,9 +299,6 @@ def test_what_is_not_canvass_export_is_named(grades, tmp_path, text, words):
     (tmp_path / "theirs.csv").write_text(text)
     with pytest.raises(ValueError, match=words):
         canvas_csv.read(tmp_path / "theirs.csv", [RING, START])
-
-
-# ---- appeals -----------------------------------------------------------------------------------
 
 
 def test_an_appeal_number_leads_to_its_row_however_it_is_written():

@@ -153,9 +153,6 @@ def test_what_another_worker_uses_stays():
     assert left_of(worker.pid) == []
 
 
-# ---- where none is made ----------------------------------------------------------------------
-
-
 class FakeMachine:
     """A process' places in hierarchies that are plain folders."""
 

@@ -32,8 +32,6 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
     assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
 
 
-# ---- one answer, one verdict -----------------------------------------------------------------
-
 SEED = 20_261_121
 WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
 # a grader draws numbers besides, by which the results of declared work are multiplied: it sees invented work that a notebook

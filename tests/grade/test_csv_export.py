@@ -117,8 +117,6 @@ def test_a_folder_without_a_grading_is_refused():
         canvas_csv.export([])
 
 
-# ---- one line a number, and no mark that is none -----------------------------------------------
-
 DOUBLED = [
     ([("eve_4711", RING), ("victim_4711", RING)], "number 4711 is the number of 'eve_4711' and of 'victim_4711'"),
     ([("eve_04711", RING), ("victim_4711", START)], "number 4711 is the number of 'eve_04711' and of 'victim_4711'"),

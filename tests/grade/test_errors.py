@@ -123,9 +123,6 @@ def test_what_was_written_before_the_disk_was_full_stays(tmp_path, monkeypatch):
     assert (again.graded, again.kept, list((tmp_path / "out" / "rows").glob(".*"))) == (2, 2, [])
 
 
-# ---- another checkout --------------------------------------------------------------------------
-
-
 @pytest.fixture
 def other_checkout(tmp_path: Path) -> Path:
     """A checkout beside the one that is installed: its package is importable from there."""

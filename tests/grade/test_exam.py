@@ -55,9 +55,6 @@ def test_a_question_whose_slip_is_always_right_is_refused():
         variant(same, "0")
 
 
-# ---- by simulation, where ranks can send it -----------------------------------------------------
-
-
 def ring(fabric, size, n):
     chunks = [torch.zeros(size // n, dtype=torch.uint8) for _ in range(n)]
     right, left = (fabric.rank + 1) % n, (fabric.rank - 1) % n
@@ -96,9 +93,6 @@ def test_simulated_ranks_come_to_the_same_answer(name):
             "ring_seconds": lambda run=run: 1e3 * run.simulated_s,
         }[name]()
         assert math.isclose(found, BY_ID[name].answer(given), rel_tol=1e-6)
-
-
-# ---- exams ---------------------------------------------------------------------------------------
 
 
 def test_students_get_the_same_questions_with_numbers_of_their_own():

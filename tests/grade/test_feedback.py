@@ -85,9 +85,6 @@ class Read(HTMLParser):
 SENT = PagePicture(b"png", 'Two "ranks" <b>', 730, 290)
 
 
-# ---- what it says ----------------------------------------------------------------------------
-
-
 def test_it_says_points_by_exercise_and_property_and_the_first_mismatch():
     text = " ".join(Read(html(row())).text.split())
     assert "0.5 of 6 points" in text and "Exercise 6.5: the ring all-reduce" in text
@@ -148,8 +145,6 @@ def test_the_seed_is_said_only_when_asked_and_does_not_follow_from_the_appeal_nu
     assert len(numbers) == 4
 
 
-# ---- nothing that runs -----------------------------------------------------------------------
-
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "figure", "figcaption"),
     *("h1", "h2", "h3", "h4", "p", "a", "ul", "li", "strong", "span", "div", "code", "pre", "bdi", "meter", "img"),
@@ -203,9 +198,6 @@ def test_a_page_holds_nothing_of_another_student(tmp_path):
     rows = [row("anna", exercise("fail", "mismatch-of-anna")), row("ben", exercise("fail", "mismatch-of-ben"))]
     anna, ben = feedback.write(rows, tmp_path / "pages", LABS, tmp_path / "kept")
     assert "ben" not in anna.read_text() and "anna" not in ben.read_text()
-
-
-# ---- where it goes ---------------------------------------------------------------------------
 
 
 def places(*rows: GradeRow) -> list[str]:
@@ -290,8 +282,6 @@ def test_the_command_says_how_many_pages_it_wrote(tmp_path):
     assert answer.exit_code == 0 and f"wrote 1 page: {tmp_path}" in answer.output.replace("\n", "")
     assert (tmp_path / "pages" / "anna" / f"{RING}.html").is_file()
 
-
-# ---- the pictures ----------------------------------------------------------------------------
 
 HUB = """# Exercise 6.5: x
 def ring_all_reduce(fabric, x):

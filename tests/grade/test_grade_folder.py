@@ -74,9 +74,6 @@ def results(rows: tuple[GradeRow, ...]) -> list[tuple]:
     return [r.result for r in rows]
 
 
-# ---- again -----------------------------------------------------------------------------------
-
-
 def test_a_second_run_grades_nothing_and_says_the_same(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
     first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
@@ -182,9 +179,6 @@ def test_grades_do_not_go_among_the_submissions(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     with pytest.raises(ValueError, match="expected a folder outside the submissions"):
         grade(folder, folder / "out", root=ROOT)
-
-
-# ---- killed ----------------------------------------------------------------------------------
 
 
 def many(folder: Path, count: int, cases: list[Case] = SOON_OVER) -> Path:
@@ -318,9 +312,6 @@ def test_ten_kills_change_nothing(tmp_path, seed):
     as_undisturbed(folder, tmp_path / "killed", undisturbed.rows, targets, chance)
 
 
-# ---- no sandbox ------------------------------------------------------------------------------
-
-
 def test_without_bubblewrap_nothing_is_graded_and_the_next_step_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
@@ -359,9 +350,6 @@ def test_where_ranks_cannot_have_walls_of_their_own_each_gets_a_fresh_sandbox(tm
         assert mark_here(fresh, path, LAB).result == mark_here(sandbox, path, LAB).result
 
 
-# ---- the command -----------------------------------------------------------------------------
-
-
 @needs_sandbox
 def test_the_command_prints_rows_statistics_and_how_to_replay(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
@@ -376,9 +364,6 @@ def test_a_mistake_of_the_caller_is_one_paragraph(tmp_path):
     answer = CliRunner().invoke(cli.app, ["grade", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert answer.exit_code == 1
     assert "expected a folder of submissions" in " ".join(answer.output.split())
-
-
-# ---- in parts --------------------------------------------------------------------------------
 
 
 @needs_sandbox

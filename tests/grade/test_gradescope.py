@@ -97,9 +97,6 @@ def rows(results: dict, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFacto
     return marked
 
 
-# ---- the zip ---------------------------------------------------------------------------------
-
-
 def test_the_zip_holds_the_allow_list_and_one_lab(bundle):
     with zipfile.ZipFile(bundle) as packed:
         names = set(packed.namelist())
@@ -151,9 +148,6 @@ def test_setup_installs_under_the_constraints_and_closes_the_answers(home, tmp_p
     closed = [made / "course" / "solutions", tmp_path / "autograder" / "source"]
     assert [path.stat().st_mode & 0o077 for path in closed] == [0, 0]
     assert (made / "course" / "worldsize" / "doctor.py").stat().st_mode & 0o044 == 0o044
-
-
-# ---- results ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name not in USUAL)) for name in NAMES])

@@ -67,9 +67,6 @@ class Interrupted:
         return self._mark(worker, task)
 
 
-# ---- attempts ----------------------------------------------------------------------------------
-
-
 @needs_sandbox
 @pytest.mark.soak  # the usual run has carl
 @pytest.mark.parametrize("times", [1, 2])
@@ -127,8 +124,6 @@ def test_a_worker_that_does_not_end_is_the_graders_loss(tmp_path, monkeypatch):
     assert [(row.state, row.attempt) for row in done.rows] == [("lost", 3)]
     assert "made no row in" in done.rows[0].reason
 
-
-# ---- who is to blame ---------------------------------------------------------------------------
 
 TASK = MarkingTask("eve_1", LAB, "nowhere.ipynb", "eve.ipynb", sound=True)
 FINE = SimpleNamespace(mode="own", renew=lambda: None)
@@ -229,9 +224,6 @@ def test_one_that_uses_up_its_time_before_any_call_is_out_of_time_and_not_lost(t
     monkeypatch.setattr(sandbox, "limits", Limits(case_s=30, wall_s=1))
     path = hand_in(tmp_path, eve=TITLE + "while True:\n    pass\n") / "eve" / f"{LAB}.ipynb"
     assert mark_here(sandbox, path, LAB).state == "timeout"
-
-
-# ---- the release -------------------------------------------------------------------------------
 
 
 def course_copy(folder: Path, setup: str = "") -> Path:

@@ -22,9 +22,6 @@ STUB = course.load(ROOT)[START].exercises[0].stub
 FUNCTION = "def pass_right(fabric, x):\n" + BODY
 
 
-# ---- the row -----------------------------------------------------------------------------------
-
-
 def marked(sandbox: Sandbox, tmp_path: Path, made: dict) -> GradeRow:
     path = tmp_path / f"{START}.ipynb"
     path.write_text(json.dumps(made))
@@ -59,8 +56,6 @@ def test_a_right_answer_has_no_other_place(sandbox, tmp_path):
     (exercise,) = marked(sandbox, tmp_path, notebook(RIGHT, below=FUNCTION)).exercises
     assert (exercise.state, exercise.elsewhere) == ("pass", ())
 
-
-# ---- what people are told ----------------------------------------------------------------------
 
 PLACE = AnswerElsewhere("another cell", "pass_right", 12, "import math")
 

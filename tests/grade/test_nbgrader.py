@@ -59,9 +59,6 @@ def by_hand(path: Path, student: str, sql: str) -> None:
         connection.execute(f"UPDATE grade SET {sql} WHERE id IN ('{names}')")
 
 
-# ---- scores ----------------------------------------------------------------------------------
-
-
 def test_scores_are_those_of_the_rows(path):
     from nbgrader.api import Gradebook
 
@@ -121,9 +118,6 @@ def test_another_version_handed_in_comes_up_again(path):
     assert len(enter(path, row("anna", state="timeout", digest="e" * 64)).to_look_at) == 1
 
 
-# ---- what is not ours ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", ["manual_score = 0.25", "extra_credit = 2", "manual_score = 0.25, extra_credit = 2"])
 def test_points_given_by_hand_stay_when_graded_again(path, given):
     enter(path, row("anna"))
@@ -171,9 +165,6 @@ def test_a_comment_has_no_word_of_the_students(path):
     assert "script" not in "".join(dump(path))
 
 
-# ---- names and places ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["=cmd", "علي", "😀", "O'Brien, Ann", "a" * 200, "100%", "'); DROP TABLE grade;--"])
 def test_any_name_that_formgrader_can_show_is_written_as_it_is(path, name):
     assert enter(path, row(name, path="x.ipynb")).left_out == ()
@@ -207,9 +198,6 @@ def test_of_several_assignments_the_folder_says_which(path):
     assert [name for _, name in enter(path, row("anna", path=f"anna/ps2/{RING}.ipynb")).placed] == ["ps2"]
     with pytest.raises(ValueError, match="expected one assignment with the notebook 06_ring_all_reduce, got ps1, ps2"):
         enter(path, row("ben"))
-
-
-# ---- all or nothing --------------------------------------------------------------------------
 
 
 def test_a_locked_gradebook_is_refused_and_stays_as_it_is(path, monkeypatch):
@@ -318,8 +306,6 @@ def test_the_command_says_what_it_wrote_and_where_the_backup_is(path, tmp_path):
     assert answer.exit_code == 0 and "wrote 10 scores, 0 unchanged" in answer.output
     assert "needs a person (by hand): 'ben, 06_ring_all_reduce:" in answer.output and ".backup)" in answer.output
 
-
-# ---- formgrader ------------------------------------------------------------------------------
 
 SCRIPT = "<script>alert(1)</script>"
 

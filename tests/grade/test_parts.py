@@ -124,9 +124,6 @@ def test_a_note_on_a_file_is_kept_up_to_date_without_marking(graded, tmp_path):
     assert again.graded == 0 and "2 notebooks of this lab" in again.rows[0].handed_in
 
 
-# ---- late --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("moment", "late"),
     [
@@ -152,9 +149,6 @@ def test_a_due_date_that_is_said_later_marks_nothing_again(graded, tmp_path):
 def test_what_is_no_due_date_is_a_mistake(text, words):
     with pytest.raises(ValueError, match=words):
         due_dates([text], [LAB])
-
-
-# ---- shards ------------------------------------------------------------------------------------
 
 
 def test_every_row_is_in_one_shard_whatever_the_folder_holds_besides():
@@ -188,9 +182,6 @@ def test_what_is_no_shard_is_a_mistake(text):
     with pytest.raises(ValueError, match="expected one part of several"):
         shard_of(text)
     assert shard_of("3/7") == Shard(3, 7)
-
-
-# ---- several in one folder ---------------------------------------------------------------------
 
 
 def test_two_gradings_into_one_folder_share_the_rows(graded, marking, monkeypatch):

@@ -34,9 +34,6 @@ def lines(path: Path) -> list[list[str]]:
     return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
 
 
-# ---- Canvas ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def canvas_class(tmp_path: Path) -> Path:
     """Ann handed in both labs, Jo lab 06 alone, Cem and Li lab 06, Nora nothing that can be graded, and Eve is not in Canvas."""
@@ -101,9 +98,6 @@ def test_whom_canvas_alone_knows_can_be_given_points(canvas_class):
     answer = export(canvas_class, "--canvas", ROSTERS / "canvas.csv")
     assert "bad line" not in answer.stderr and "李, 明, in" not in answer.stderr
     assert canvas_changes(ROSTERS / "canvas.csv", canvas_class / "canvas.csv")["5004", LAB_06] == "4.00"
-
-
-# ---- Moodle ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

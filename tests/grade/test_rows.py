@@ -82,9 +82,6 @@ def test_a_table_counts_changed_set_up_cells_apart(tamper, shown):
     assert table([GradeRow("anna", "06", "p", "tampered", tamper=tuple(tamper))]).endswith(f"changed: {shown}")
 
 
-# ---- what was tampered with ------------------------------------------------------------------
-
-
 def test_every_kind_of_tampering_has_a_sentence_of_its_own():
     said = [sentence(Tamper(kind, "Exercise 6.5", "ring", found="7", count=2)) for kind in get_args(TamperKind)]
     assert all(said) and len(set(said)) == len(said)
@@ -145,9 +142,6 @@ def test_what_is_ungradable_is_counted_and_not_averaged():
 def test_the_last_line_says_how_to_replay(tmp_path):
     said = closing_line(FolderGrading(GradedFolder((ROW,)), 0, 42, "own", kept=1), tmp_path)
     assert "0 submissions graded, 1 kept from before" in said and said.endswith("--seed 42")
-
-
-# ---- frames ----------------------------------------------------------------------------------
 
 
 def test_a_frame_may_come_in_pieces():

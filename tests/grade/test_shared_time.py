@@ -22,8 +22,6 @@ from worldsize.grade.isolation.limits import Limits, Usage
 from worldsize.grade.isolation.shared_time import MOST, SharedTime
 from worldsize.grade.outside.arena import Submitted
 
-# ---- a machine that is made up -----------------------------------------------------------------
-
 
 class FakeMachine:
     """Two processors, a server with one rank below it, and what the kernel says of them."""
@@ -107,8 +105,6 @@ def test_a_limit_ends_later_by_what_was_lost_and_at_some_point_in_any_case(machi
     began_s = shared.deadline_s(0, FakeMachine.SERVERS)
     assert shared.deadline_s(2, FakeMachine.SERVERS) - began_s == pytest.approx(more_s)
 
-
-# ---- this machine ------------------------------------------------------------------------------
 
 FUNCTIONS = """
 import time

@@ -42,8 +42,6 @@ from worldsize.grade.outside.withheld import WITHHELD, withheld_from
 LABS = course.load(Path(__file__).resolve().parents[2])
 EXERCISES = {exercise.id: (lab, exercise) for lab in LABS.values() for exercise in lab.exercises}
 
-# ---- answers known to have earned points ---------------------------------------------------------
-
 
 def _verdict(sandbox: Sandbox, exercise: Exercise, lab: CourseLab, source: str) -> Verdict:
     """Check an exercise's cell in a sandbox, below its lab's set-up, as a graded run does."""
@@ -84,8 +82,6 @@ def test_an_answer_by_the_package_earned_points_where_nothing_was_withheld(sandb
     lab, exercise = EXERCISES[shipped.exercise]
     assert _verdict(sandbox, exercise, lab, shipped.source).points == shipped.held
 
-
-# ---- what a rank has left ------------------------------------------------------------------------
 
 LOOKS = """
 import gc, os, sys
@@ -131,8 +127,6 @@ def test_every_withheld_function_exists_and_every_exercise_of_the_table_too():
             assert not inspect.unwrap(attrgetter(name)(module)).__code__.co_freevars, name
         assert set(one.exercises) <= set(EXERCISES) and one.reason
 
-
-# ---- the search ----------------------------------------------------------------------------------
 
 # rooms whose functions a submission could call; the others start processes, grade, or draw pictures and pages
 ROOMS = (

@@ -80,9 +80,6 @@ def test_code_of_any_cell_of_the_release_counts_for_nothing_and_so_does_code_in_
         assert found.empty == ("ann", "bob")
 
 
-# ---- the base rate ---------------------------------------------------------------------------
-
-
 def of_two_labs(lab: course.CourseLab, students: int) -> Similarity:
     """Every student has the same two lines in lab 00; one pair copied an exercise of lab 06 that all others wrote alone."""
     start = course.load(ROOT)["00_start_here"]
@@ -141,9 +138,6 @@ def test_pairs_are_in_order_and_every_pair_is_in_the_spread(lab):
 
 def test_the_spread_has_its_ends():
     assert comparing.spread([0.0, 0.05, 0.1, 0.99, 1.0]) == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
-
-
-# ---- a folder, and its page ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -239,9 +233,6 @@ def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing
             assert tab.evaluate("document.documentElement.scrollWidth") <= 1000
         browser.close()
     assert seen == [] and papers == {"rgb(255, 255, 255)", "rgb(22, 24, 27)"}
-
-
-# ---- in a terminal ---------------------------------------------------------------------------
 
 
 def in_short(*compared: Compared) -> list[str]:

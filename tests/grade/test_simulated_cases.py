@@ -54,8 +54,6 @@ def played(sandbox, source: str, case_s: float = 10.0) -> Verdict:
     return run_check("pass_right", arena_of(sandbox, source, case_s=case_s), Submitted("pass_right"))
 
 
-# ---- a case ----------------------------------------------------------------------------------
-
 TELLS = """
 from time import perf_counter, sleep
 seen = []
@@ -153,8 +151,6 @@ def test_every_answer_gets_the_same_verdict_in_the_notebook_and_in_the_sandbox(s
     agree(sandbox, exercise, fn)
 
 
-# ---- what is no result -----------------------------------------------------------------------
-
 COLUMNS = {"src": [0], "dst": [1], "size_bytes": [4], "tag": [0], "start_s": [0.0], "end_s": [1.0], "recv_start_s": [0.0]}
 
 
@@ -193,8 +189,6 @@ def test_what_is_no_result_is_refused(told):
     with pytest.raises(BadFrame):
         played_result.arena_result(told, 2)
 
-
-# ---- cheats ----------------------------------------------------------------------------------
 
 READS_THE_OTHERS = TITLE + """
 def pass_right(fabric, x):
@@ -270,9 +264,6 @@ def test_a_process_that_does_not_play_is_named(sandbox, name):
 def test_what_needs_a_process_of_its_own_is_not_playable(sandbox, act):
     with pytest.raises(NotPlayable):
         played(sandbox, in_simulated_time(act))
-
-
-# ---- two verdicts ----------------------------------------------------------------------------
 
 
 def marked(sandbox, tmp_path: Path, source: str) -> tuple[ExerciseRow, list[needs_a_person.Need]]:

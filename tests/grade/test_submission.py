@@ -33,8 +33,6 @@ def found_in(folder: Path, *names: str) -> list[tuple[str, str, str]]:
     return [(one.student, one.lab, one.path.name) for one in submissions_folder.find(folder, LABS)]
 
 
-# ---- whose, and of which lab -----------------------------------------------------------------
-
 LAYOUTS = {
     "anna/06_ring_all_reduce.ipynb": ("anna", RING),
     "anna/ring/06_ring_all_reduce.ipynb": ("anna", RING),
@@ -92,9 +90,6 @@ def test_a_link_is_told_as_one(tmp_path):
         submission.read_notebook(tmp_path / "06.ipynb")
 
 
-# ---- the release -----------------------------------------------------------------------------
-
-
 def test_a_release_has_its_setup_its_exercises_and_their_references(labs):
     ring = labs[RING]
     assert [e.id for e in ring.exercises][-1] == "ring_all_reduce"
@@ -112,9 +107,6 @@ def test_every_exercise_of_a_release_has_a_check(labs):
 def test_a_folder_without_labs_is_a_mistake(tmp_path):
     with pytest.raises(ValueError, match="expected the course's notebooks in labs/"):
         course.load(tmp_path)
-
-
-# ---- cells -----------------------------------------------------------------------------------
 
 
 def repaired(notebook: dict, labs: dict, lab: str = LAB) -> submission.Submission:
@@ -205,8 +197,6 @@ def test_a_change_is_data(labs):
     assert change == Tamper("check of other points", "Exercise 0.1", "pass_right", found="7", points=4.0)
 
 
-# ---- set-up cells ----------------------------------------------------------------------------
-
 GIVEN = ("# Set-up\nimport time\n\nimport torch", "# Set-up\ndef split(length, parts):\n    return length // parts")
 
 
@@ -261,8 +251,6 @@ def test_a_row_names_the_set_up_cells_that_were_changed(labs):
     words = sentence(change)
     assert words.endswith("was changed: the grader used the release's own; the addition does not count: `import numpy as np`")
 
-
-# ---- cells that were split -------------------------------------------------------------------
 
 HALVES = RIGHT.partition("    received = torch")
 UPPER, LOWER = TITLE + HALVES[0], HALVES[1] + HALVES[2]

@@ -36,8 +36,6 @@ def students(found: list[HandedIn]) -> list[str]:
     return sorted(one.student for one in found if not one.refused)
 
 
-# ---- names that students choose ----------------------------------------------------------------
-
 OWN_NAMES = [
     "victim_4711_assignsubmission_file_06_ring_all_reduce",
     "_4711_assignsubmission_file_06_ring_all_reduce",
@@ -121,9 +119,6 @@ def test_of_one_students_numbered_uploads_the_last_counts(tmp_path):
     assert one.path.name == names[2] and one.note.startswith("3 notebooks")
 
 
-# ---- one layout a folder -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("others", "odd"),
     [
@@ -155,8 +150,6 @@ def test_files_beside_the_submissions_have_no_say_in_the_layout(tmp_path):
         (tmp_path / f"notes{k}.txt").write_text("")
     assert students(found_in(tmp_path, *CANVAS)) == ["annadoe_4701", "bendoe_4702"]
 
-
-# ---- nobody vanishes ---------------------------------------------------------------------------
 
 ODD = {  # what somebody hands in, and what its line says
     "report.pdf": "not a notebook",
@@ -264,9 +257,6 @@ def test_what_systems_put_into_folders_is_nobodys(tmp_path):
 def test_a_late_upload_is_called_late_as_canvas_does(tmp_path):
     found = found_in(tmp_path, *CANVAS)
     assert [(one.student, one.late) for one in found] == [("annadoe_4701", ""), ("bendoe_4702", "late")]
-
-
-# ---- names that are like each other ------------------------------------------------------------
 
 
 def test_two_names_that_are_no_text_stay_two_students(tmp_path):

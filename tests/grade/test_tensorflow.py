@@ -186,9 +186,6 @@ def own(name: str):
     return namespace[name]
 
 
-# ---- the same answers ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "inputs", "more", "way"),
     [
@@ -250,9 +247,6 @@ def test_a_driver_with_no_function_runs_where_the_submission_never_was(server):
     assert forging.tensorflow(None, [()], driver=sums_and_moves).returned == ((),)
 
 
-# ---- limits ----------------------------------------------------------------------------------
-
-
 def test_a_task_that_waits_for_ever_is_a_timeout(server):
     ended = arena_of(server, Limits(case_s=1)).tensorflow(Submitted("waits"), [0, 1], cluster=PAIR)
     assert ended.state == "timeout" and "worker 0 running, worker 1 running" in ended.message
@@ -261,9 +255,6 @@ def test_a_task_that_waits_for_ever_is_a_timeout(server):
 def test_a_hoard_of_tensors_is_stopped(server):
     ended = arena_of(server, Limits(memory_bytes=400_000_000)).tensorflow(Submitted("hoards"), [0])
     assert ended.state == "raised" and ("memory" in ended.message or "no result" in ended.message), ended.message
-
-
-# ---- cheats ----------------------------------------------------------------------------------
 
 
 @pytest.mark.quick
@@ -309,9 +300,6 @@ def test_who_harms_its_own_cluster_harms_nobody_else(server, name):
     assert ended.state in ("raised", "timeout")
     again = arena_of(server).tensorflow(Submitted("sums"), [np.ones(2), np.ones(2)], cluster=PAIR)
     assert [got.tolist() for got in again.returned] == [[2.0, 2.0]] * 2, again.message
-
-
-# ---- the server ------------------------------------------------------------------------------
 
 
 IMPORTED = {

@@ -24,9 +24,6 @@ from worldsize.engines.remote.head_listener import Door, Invitation
 SOAK = pytest.mark.soak
 
 
-# ---- without an invitation that is good here -------------------------------------------------------
-
-
 def random_key(engine: HostsEngine) -> Invitation:
     public, secret = zmq.curve_keypair()
     return replace(invited(engine), public_key=public.decode(), secret_key=secret.decode())
@@ -161,8 +158,6 @@ def test_an_endless_stream_is_cut_off(engine: HostsEngine) -> None:
     assert sent < 200_000_000
     joins(engine, given)
 
-
-# ---- another user of the same machine ------------------------------------------------------------------
 
 LOOK = """
 import os, stat, sys, time

@@ -22,8 +22,6 @@ from worldsize.trace import RankRecord
 SOAK = pytest.mark.soak
 
 
-# ---- a host's first message --------------------------------------------------------------------------
-
 FIRST = {
     "another version": host_messages.encode(hello(versions={"python": "2.7"})),
     "noise": os.urandom(2000),
@@ -65,9 +63,6 @@ def test_a_host_whose_clock_is_none_is_let_go(engine: HostsEngine, answers: dict
     host = ScriptedHost(invited(engine).text(), answers=answers)
     assert change(engine).state == "lost"
     host.close()
-
-
-# ---- in a run ----------------------------------------------------------------------------------------
 
 
 def other(rank: int) -> int:

@@ -233,9 +233,6 @@ def test_large_arguments_and_results_arrive_whole(opened: Path) -> None:
         assert weight == 2_500_000 and len(result) == BIG_BYTES and bool((result == rank + 1).all())
 
 
-# ---- hosts that do not come to be ------------------------------------------------------------------
-
-
 @pytest.mark.soak
 def test_another_version_on_a_host_is_refused_with_both_named(
     network: Network, closed: None, tmp_path: Path
@@ -278,9 +275,6 @@ def test_a_host_whose_python_has_no_such_package_is_refused_with_what_it_said(
 def test_a_program_that_does_not_start_is_named_at_once(closed: None) -> None:
     with pytest.raises(hosts.NoHosts, match="me/n1 did not join: its program did not start: .*nowhere"):
         hosts.open(hosts.Programs({"me/n1": ["/nowhere/ssh"]}))
-
-
-# ---- TensorFlow ------------------------------------------------------------------------------------
 
 
 def add_up_in_tensorflow() -> tuple[float, str]:

@@ -105,9 +105,6 @@ assert not handler.stream.closed
     subprocess.run([sys.executable, "-c", text, os.devnull], cwd=root, check=True, timeout=LIMIT_S)
 
 
-# ---- what the long campaign asks -------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def at(condition: Callable[[], bool], then: Callable[[], None]) -> Iterator[None]:
     """Meanwhile in a thread: when something is so, do something."""
@@ -300,9 +297,6 @@ def test_idle_hosts_close_and_the_next_launch_says_so(in_slurm: Slurm, tmp_path:
 
 def three_times_idle() -> None:
     threading.Event().wait(9)
-
-
-# ---- secrets ---------------------------------------------------------------------------------------
 
 
 def holds(path: Path) -> bool:

@@ -33,9 +33,6 @@ GONE_S = 20.0
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
 
-# ---- docs/own-work.md ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def two_by_ssh() -> Iterator[list[str] | None]:
     """A command to start on a third host, where `ssh n1` and `ssh n2` need no password; None if there can be no such hosts."""
@@ -125,8 +122,6 @@ def test_a_lab_s_answers_train_under_torchrun(course: Person) -> None:
     assert sorted(line for line in told.splitlines() if line.startswith("rank")) == [f"rank {rank}: 60 steps" for rank in (0, 1)]
     course.entered.enter(command.door, program.door)
 
-
-# ---- docs/clusters.md ----------------------------------------------------------------------------------
 
 # a person's train.py: what each rank found goes to standard output, in one write
 TRAIN = """\

@@ -155,9 +155,6 @@ def test_the_page_of_a_class_names_nobody_and_the_exercises_that_were_missed(gra
     assert "Exercise 6.5" in page
 
 
-# ---- Gradescope, and nbgrader's own grading ------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("student", "points"),
     [(MISTAKEN, 1.25), *(pytest.param(*row, marks=pytest.mark.soak) for row in ((SOLVED, 6.0), (SHIPPED, 0.0)))],
@@ -222,9 +219,6 @@ def test_a_known_mistake_among_right_answers_costs_its_points_and_no_other(enter
     assert found == {stem: class_of_three.points(lab, MISTAKEN, thorough=True) for stem, lab in LABS.items()}
 
 
-# ---- again, in part, by hand ---------------------------------------------------------------------------
-
-
 def test_points_given_by_hand_as_shown_reach_sheet_and_page(graded: Graded, entered: Entered) -> None:
     (graded.folder / "grades" / "overrides.csv").write_text(BY_HAND.text)
     for command in EVERY_COMMAND.commands:
@@ -241,9 +235,6 @@ def test_the_commands_for_a_part_of_a_class_grade_that_part(graded: Graded) -> N
     alone, crashed, lab = graded.person.types_block(IN_PART, limit_s=LIMIT_S).values()
     assert "0 submissions graded" in alone and "0 submissions graded" in crashed
     assert "3 submissions graded" in lab
-
-
-# ---- a first mark, many machines, an exam --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -73,9 +73,6 @@ def in_a_browser(person: Person, command: str) -> Iterator[str]:
         yield re.search(r"http://[^\"']+", page)[0]
 
 
-# ---- from a wheel --------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def student(checkout: Person, tmp_path_factory: pytest.TempPathFactory, entered: Entered) -> Person:
     """A student with a new virtual environment in a folder with nothing but the wheel."""
@@ -154,9 +151,6 @@ def test_progress_shows_the_points(student: Person, solved: NotebookNode) -> Non
 def test_the_answer_is_taken_out_of_the_notebook(student: Person, solved: NotebookNode) -> None:
     assert "1 answer (pass_right)" in student.types("worldsize answers 00 --out mine.py")
     student.types("python -c 'from mine import pass_right'")
-
-
-# ---- from an instructor's zip --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,6 @@ PAGES = [ROOT / name for name in (*DOCUMENTS, FILE, "datasets/README.md")]
 LINKS = [(page, link) for page in PAGES for link in sorted(set(re.findall(r"\]\(([^)\s]+)\)", page.read_text())))]
 
 
-# ---- links ---------------------------------------------------------------------------------------------
-
-
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
@@ -44,8 +41,6 @@ def test_a_link_of_a_document_leads_to_a_file_and_a_heading_of_the_repository() 
     own = [(page, link) for page, link in LINKS if not link.startswith(("http://", "https://"))]
     assert [(page.name, link) for page, link in own if leads_nowhere(page, link)] == []
 
-
-# ---- the site ------------------------------------------------------------------------------------------
 
 pytestmark = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 

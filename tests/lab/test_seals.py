@@ -102,8 +102,6 @@ def test_a_damaged_seal_is_none(lab, damaged):
     assert lab.sealed("clusters") == FIRST
 
 
-# ---- what is tried before --------------------------------------------------------------------
-
 KNOWN = [10.0, 20.0, 30.0, None]
 GOOD = [(9.0, 10.0, 11.0), (18.0, 20.5, 22.0), (27.0, 29.0, 33.0), (36.0, 40.0, 44.0)]
 

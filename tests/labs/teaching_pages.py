@@ -110,9 +110,6 @@ def shown_cell(source: Source, told: Shown) -> SourceCell:
     return found[0]
 
 
-# ---- what the checks say ---------------------------------------------------------------------
-
-
 def sentence(exercise: str, name: str) -> str:
     """What the check of an exercise says of its wrong answer, without the lines of code that it points to."""
     [fn] = [fn for fn, *_ in BY_EXERCISE[exercise].wrong if fn.__name__ == name]
@@ -137,9 +134,6 @@ def judged(lab: str, known: Sentences, say: Callable[[str, str], str] = sentence
         before = known.get(exercise, {})
         found[exercise] = {slip.name: before.get(slip.name) or say(exercise, slip.name) for slip in slips(lab, exercise)}
     return found
-
-
-# ---- the page --------------------------------------------------------------------------------
 
 
 def page(lab: str, sentences: Sentences) -> str:

@@ -58,9 +58,6 @@ def test_the_lab_s_wrapper_gives_every_module_the_weights_of_one_process(world_s
     assert is_near(off), off
 
 
-# ---- a plain process group -------------------------------------------------------------------
-
-
 def trained_in_a_group():
     dist.init_process_group("gloo")
     ends = trained(over_group(), plain)
@@ -92,9 +89,6 @@ def test_it_runs_under_torchrun(tmp_path):
     assert is_near(off), off
 
 
-# ---- beside DDP ------------------------------------------------------------------------------
-
-
 def in_ddp(fabric):
     dist.init_process_group("gloo")
     for name in MODULES:
@@ -115,9 +109,6 @@ def test_gradients_take_the_bytes_that_ddp_s_take(world_size):
         state = torch_modules.state(torch_modules.module(tasks_of(name, 1)[0]))
         at_the_start += sum(x.nbytes for x in state.values())
     assert own.trace.total_bytes() - (world_size - 1) * at_the_start == ddp.trace.total_bytes() > 0
-
-
-# ---- the first form --------------------------------------------------------------------------
 
 
 def given(name):

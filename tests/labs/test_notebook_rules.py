@@ -42,9 +42,6 @@ def lines(count: int) -> str:
     return "\n".join(["x"] * count)
 
 
-# ---- how long things are ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("lengths", [[], [10], [30, 1, 10], [1, 1, 30]])
 def test_code_of_good_length_passes(lengths):
     assert rules.long_code(book(*(code(lines(n)) for n in lengths))) == []
@@ -90,9 +87,6 @@ def test_an_answer_of_26_lines_is_too_long():
     assert rules.long_answers({"ring": ["x"] * 26}) == ["ring: an answer of 26 lines, at most 25"]
 
 
-# ---- how a lab opens and ends ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("points", ["4 points", "**Points:** 4", "Points: 4", "4.0 points"])
 def test_an_opening_that_says_everything_passes(points):
     text = OPENING.replace("4 points", points)
@@ -124,9 +118,6 @@ def test_a_summary_at_the_end_passes():
 def test_a_summary_elsewhere_or_nowhere_or_twice_is_wrong(where):
     cells = [code(tags=["summary"] if n in where else []) for n in range(2)]
     assert len(rules.ending(book(*cells))) == 1
-
-
-# ---- what is in the file ---------------------------------------------------------------------
 
 
 def test_a_generated_lab_keeps_every_rule_of_ids_traces_and_leaks(tmp_path):
@@ -195,9 +186,6 @@ def test_an_answer_that_stands_in_given_code_is_no_leak():
 
 def test_a_short_answer_is_no_leak():
     assert rules.leaks(book(code("return x")), ANSWER, []) == []
-
-
-# ---- what a run leaves -----------------------------------------------------------------------
 
 
 def test_ordinary_outputs_are_no_errors():

@@ -46,9 +46,6 @@ def executed(done: HeadlessRun) -> NotebookNode:
     return nbformat.read(done.out, as_version=4)
 
 
-# ---- as it is written ------------------------------------------------------------------------
-
-
 @every_lab
 def test_code_cells_are_short(source):
     assert rules.long_code(solution_of(source)) == []
@@ -101,9 +98,6 @@ def test_no_answer_can_be_read_in_a_lab(source):
 def test_no_trace_of_a_run_is_committed(source, folder, root):
     committed = nbformat.read(root / folder / f"{source.stem}.ipynb", as_version=nbformat.NO_CONVERT)
     assert rules.traces_of_a_run(committed) == []
-
-
-# ---- as a student's file runs, and as the solution does --------------------------------------
 
 
 @every_full_solution

@@ -31,9 +31,6 @@ def told(lab: str) -> list[tuple[str, str, str]]:
     return [(exercise, name, said) for exercise, rows in teaching.kept(lab).items() for name, said in rows.items()]
 
 
-# ---- fresh -----------------------------------------------------------------------------------
-
-
 @quick
 @every_lab
 def test_a_page_is_what_its_lab_and_its_tables_make(lab: str) -> None:
@@ -66,9 +63,6 @@ def test_checks_say_in_simulated_time_what_the_page_says(lab: str) -> None:
 @every_lab
 def test_checks_say_what_the_page_says(lab: str) -> None:
     assert teaching.judged(lab, {}) == teaching.kept(lab), f"run `{AGAIN} --anew {lab}`"
-
-
-# ---- what is told ----------------------------------------------------------------------------
 
 
 @quick
@@ -118,9 +112,6 @@ def test_a_page_shows_no_markup_and_no_sentence_ends_twice(lab: str) -> None:
     assert re.findall(r"``|\$\$|</?[a-z]+>|[?!:]\.|…\. ?…", prose) == []
 
 
-# ---- nothing that it should not hold ---------------------------------------------------------
-
-
 @quick
 @every_lab
 def test_no_answer_can_be_read_on_a_page(lab: str) -> None:
@@ -140,9 +131,6 @@ def test_a_page_names_no_place_of_the_machine_that_made_it(lab: str) -> None:
 @quick
 def test_no_student_gets_a_page(root: Path) -> None:
     assert [path for path in bundle_files(root) if "teaching" in path.parts] == []
-
-
-# ---- where they are found --------------------------------------------------------------------
 
 
 @quick

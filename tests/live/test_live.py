@@ -36,9 +36,6 @@ def told(rank=0, *reports, **how):
     return Progress(rank, 0.0, reports, 1000, 2000, **how)
 
 
-# ---- what it knows ---------------------------------------------------------------------------
-
-
 class FrontEnd:
     """What view.js keeps: merges messages as it does."""
 
@@ -157,9 +154,6 @@ def test_a_card_says_how_far_and_how_well():
     run_state.rows[0].report({"t": 0.0, "step": 3, "steps": 12, "loss": 0.5})
     facts = run_state.whole()["ranks"][0]
     assert (facts["place"], facts["values"], facts["share"]) == ("step 3 of 12", "loss 0.5", 0.25)
-
-
-# ---- what it sends, and when -----------------------------------------------------------------
 
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -453,9 +447,6 @@ def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
     assert desk.outputs == [{"text/plain": "the run broke off"}]
 
 
-# ---- while the helper warms ------------------------------------------------------------------
-
-
 def warm(observer, seconds):
     for tick in range(1, round(seconds / 0.05) + 1):
         observer.warming(0.05 * tick)
@@ -493,9 +484,6 @@ def test_a_helper_that_did_not_come_is_not_said_to_be_ready(desk, view):
 def test_in_a_terminal_a_helper_that_takes_long_is_spoken_of_once(seconds, lines, capsys):
     warm(TextLines(), seconds)
     assert capsys.readouterr().out.count("starting the helper") == lines
-
-
-# ---- what stays ------------------------------------------------------------------------------
 
 
 def failed_run(world_size=3):
@@ -563,9 +551,6 @@ def test_folded_lines_stay_few():
 def test_a_table_of_very_many_ranks_is_cut():
     run_state = RunState(200)
     assert "… and 184 more ranks" in result.bundle(finished(run_state), run_state)["text/html"]
-
-
-# ---- the script ------------------------------------------------------------------------------
 
 
 def test_the_script_fetches_nothing():

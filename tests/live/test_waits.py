@@ -190,9 +190,6 @@ def test_the_headline_s_waits_can_be_read_off_the_bars_in_the_first_track(progra
         assert rank_timeline.covered_s(drawn) == pytest.approx(due_s)
 
 
-# ---- the definition ----------------------------------------------------------------------------
-
-
 def test_a_send_is_a_wait_from_when_the_rank_began_to_wait_for_it():
     sends = (Event("send", 1, 0, 8, 1.0, 4.0, wait_start_s=3.0), Event("send", 1, 0, 8, 1.5, 6.0))
     assert waits(merge([RankRecord(0, sends), RankRecord(1)], 2)) == [[(3.0, 4.0)], []]

@@ -112,9 +112,6 @@ def test_without_gpus_it_is_emulated_and_says_so(monkeypatch):
     assert isinstance(model, Emulated) and words == "emulated: 4 threads of one process stand for 4 cards"
 
 
-# ---- watching PyTorch's own, with stand-ins for its four functions ---------------------------
-
-
 class OnCard(torch.Tensor):
     """A tensor that says on which card it would be."""
 

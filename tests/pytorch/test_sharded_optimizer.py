@@ -134,9 +134,6 @@ def test_its_steps_and_state_in_a_process_group(world_size):
     expect_as_one_process(launch(on_a_group, world_size, args=(lab().sharded_optimizer,), timeout_s=60).results)
 
 
-# ---- as in a public course -------------------------------------------------------------------
-
-
 def as_cs336_asks(fabric, sharded_optimizer):
     """The weights of both optimizers after ten steps on the same batches, as in CS336's second assignment, in float32."""
     torch.manual_seed(42)
@@ -159,9 +156,6 @@ def test_adamw_in_float32_is_as_near_as_cs336_asks():
     for whole, sharded in simulate(as_cs336_asks, 2, args=(lab().sharded_optimizer,)).results:
         for expected, got in zip(whole, sharded, strict=True):
             np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-7)
-
-
-# ---- frozen weights --------------------------------------------------------------------------
 
 
 def helpers():

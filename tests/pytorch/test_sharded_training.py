@@ -44,8 +44,6 @@ def furthest(got, expected):
     return max(float((a - b).detach().abs().max()) for a, b in zip(got, expected, strict=True))
 
 
-# ---- tensor and sequence parallel ------------------------------------------------------------
-
 MLP = ((HIDDEN, WIDTH), (HIDDEN,), (WIDTH, HIDDEN), (WIDTH,))
 
 
@@ -161,8 +159,6 @@ def test_a_rank_with_a_shard_of_an_mlp_holds_its_part_of_the_weights(held):
         assert held_bytes == pytest.approx(weights + activations, rel=0.1)
 
 
-# ---- stage 3 ---------------------------------------------------------------------------------
-
 SHAPES = list(zip(LAYERS[1:], LAYERS, strict=False))
 
 
@@ -229,9 +225,6 @@ def test_in_stage_3_a_working_rank_holds_its_parts_and_two_whole_layers(held):
     expected = layers * layer / n + sharding.whole_in_stage_3([layer] * layers) + activations
     for _, seen in by_rank:
         assert max(seen) == pytest.approx(expected, rel=0.1)
-
-
-# ---- FSDP2 over the fabric -------------------------------------------------------------------
 
 
 def train_under_fsdp(fabric, ahead):

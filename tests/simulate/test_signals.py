@@ -133,9 +133,6 @@ def test_the_stop_button_at_any_line_is_an_interrupt(fn, ends, stride):
     assert outcomes_by_line(fn, signal.SIGINT, 60.0, stride) <= {ends, Interrupted, KeyboardInterrupt}
 
 
-# ---- after the first alarm -----------------------------------------------------------------------------
-
-
 def by_hand(signum):
     """Call the handler of `signum`, as Python does between two instructions."""
     signal.getsignal(signum)(signum, sys._getframe())

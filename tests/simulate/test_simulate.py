@@ -32,9 +32,6 @@ def test_conformance(rule, world_size, link):
     rule(lambda fn, n, *args: simulate(fn, n, args=args, link=link), world_size)
 
 
-# ---- seconds ---------------------------------------------------------------------------------------
-
-
 def ring(fabric, x):
     ring_all_reduce.the_usual_way(fabric, x)
     return x
@@ -165,9 +162,6 @@ def test_what_comes_early_does_not_queue_behind_what_comes_late():
 def test_tensors_without_values_have_their_bytes_and_no_memory():
     x = torch.empty(10**10, device="meta")
     assert simulate(one_message, 2, args=(x,), link=LINK).simulated_s == pytest.approx(LINK.seconds(4e10), rel=1e-9)
-
-
-# ---- what goes wrong -------------------------------------------------------------------------------
 
 
 def everybody_receives(fabric):
@@ -347,9 +341,6 @@ def test_a_function_without_a_fabric_is_refused():
         simulate(without_a_fabric, 2, args=(1,))
 
 
-# ---- what a rank has of its own ----------------------------------------------------------------------
-
-
 def stops_without_grad(fabric):
     torch._C._set_grad_enabled(False)
     fabric.recv(torch.zeros(1), 0 if fabric.rank else 1)
@@ -413,8 +404,6 @@ def mixed(fabric, sends, receives):
 def test_an_array_is_received_into_a_tensor_and_a_tensor_into_an_array(pair):
     assert simulate(mixed, 2, pair)[1] == [1.0, 2.0]
 
-
-# ---- how much it takes -------------------------------------------------------------------------------
 
 RING = """
 import sys, time, torch

@@ -77,9 +77,6 @@ def test_trees_and_servers_run_in_full(fn, n):
     assert str(run).startswith(f"SimulatedRun({n:,} ranks, done: ")
 
 
-# ---- what is refused ---------------------------------------------------------------------------------
-
-
 def uneven(fabric, x):
     ring(fabric, x)
 
@@ -145,9 +142,6 @@ def shifted(fabric, x):
 def test_a_deadlock_of_many_is_told_as_that_of_few():
     with pytest.raises(Deadlock, match=r"rank 0 waits for 499 \(recv\).*and 492 more ranks wait"):
         simulate(shifted, 500, args=(torch.ones(1),), link=LINK, most_messages=100_000)
-
-
-# ---- who is asked --------------------------------------------------------------------------------------
 
 
 def rounds(fabric, x, steps, skips):

@@ -46,9 +46,6 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-# ---- collectives -----------------------------------------------------------------------------
-
-
 def sum_and_broadcast(backend: str, kind: str) -> dict[str, Any]:
     device, rank, _ = joined(backend, kind)
     total = torch.arange(5.0, device=device) * (rank + 1)
@@ -74,9 +71,6 @@ def sum_over_the_fabric(fabric: Any, kind: str) -> dict[str, Any]:
     """The course's own messages, with tensors of the device: they pass through the host's memory."""
     x = 1000.0 * fabric.rank + torch.arange(7.0, device=device_of(kind))
     return {"sum": all_reduce(fabric, x).tolist(), "device": x.device.type}
-
-
-# ---- replicas --------------------------------------------------------------------------------
 
 
 def batch(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -115,9 +109,6 @@ def data_parallel_and_one_device(cards: int, kind: str) -> dict[str, Any]:
         together = gradients(parallel, x, y)
     copies = [(t.src, t.dst, t.size_bytes) for t in record.trace().transfers]
     return {"together": together, "alone": alone, "copies": copies, "cards": len(parallel.device_ids)}
-
-
-# ---- speed and memory ------------------------------------------------------------------------
 
 
 def images_per_second(kind: str, depth: int, width: int, images: int, side: int, steps: int) -> dict[str, float]:

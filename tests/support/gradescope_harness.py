@@ -132,8 +132,6 @@ def _wheel(folder: Path) -> None:
             packed.writestr(entry, text)
 
 
-# ---- the specification ---------------------------------------------------------------------------
-
 METADATA = {
     "id": 123456, "created_at": "2026-11-01T23:58:00.000000-07:00",
     "assignment": {

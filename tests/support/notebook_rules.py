@@ -57,9 +57,6 @@ def text_of(output: NotebookNode) -> str:
     return "\n".join(data[kind] for kind in ("text/plain", "text/html") if kind in data)
 
 
-# ---- how long things are ---------------------------------------------------------------------
-
-
 def long_code(notebook: NotebookNode) -> list[str]:
     lengths = [(cell.id, _code_lines(cell.source)) for cell in code_cells(notebook)]
     said = [f"{id}: {n} lines of code, at most {MAX_CODE_LINES}" for id, n in lengths if n > MAX_CODE_LINES]
@@ -89,9 +86,6 @@ def long_answers(answers: dict[str, list[str]]) -> list[str]:
     return [f"{id}: an answer of {n} lines, at most {MAX_ANSWER_LINES}" for id, n in long.items()]
 
 
-# ---- how a lab opens and ends ----------------------------------------------------------------
-
-
 def opening(notebook: NotebookNode, points: float) -> list[str]:
     """The prose before the first code cell: goals, minutes, points (the right number), prerequisites."""
     text = ""
@@ -112,9 +106,6 @@ def ending(notebook: NotebookNode) -> list[str]:
     summaries = [n for n, cell in enumerate(code_cells(notebook)) if "summary" in tags(cell)]
     last = len(code_cells(notebook)) - 1
     return [] if summaries == [last] else [f"cells tagged summary: {summaries}, expected the last, {last}"]
-
-
-# ---- what is in the file ---------------------------------------------------------------------
 
 
 def ids(notebook: NotebookNode, lab: str) -> list[str]:
@@ -145,9 +136,6 @@ def traces_of_a_run(notebook: NotebookNode) -> list[str]:
     extra = set(notebook.metadata) - {"kernelspec", "language_info"}
     extra |= set(notebook.metadata.get("language_info", {})) - {"name"}
     return said + [f"metadata {name!r}" for name in sorted(extra)]
-
-
-# ---- what a run leaves -----------------------------------------------------------------------
 
 
 def errors(executed: NotebookNode) -> list[str]:

@@ -22,9 +22,6 @@ def nothing_is_left():
     assert ranks_alive() == []
 
 
-# ---- failures --------------------------------------------------------------------------------
-
-
 IN_SUITE = [("raise", 0), ("kill", 1)]
 EVERY = [(how, culprit) for how in EXPECTED for culprit in (0, 1)]
 
@@ -66,9 +63,6 @@ def test_a_server_that_does_not_heed_sigterm_is_killed():
         return "done"
 
     assert launch(stop_the_server, cluster=Cluster(chief=1, ps=1))["chief:0"] == "done"
-
-
-# ---- time limits, interrupts, the agent's death ----------------------------------------------
 
 
 def test_a_missing_peer_ends_at_the_time_limit_and_says_who_waits_where():
@@ -143,9 +137,6 @@ def test_a_kernel_that_is_killed_leaves_no_process_and_no_file(tmp_path):
         wait_until_one_waits([tmp_path / f"rank{rank}" for rank in range(2)])
         os.kill(kernel.pid, signal.SIGKILL)
         kernel.nothing_left()
-
-
-# ---- kill and restart on request -------------------------------------------------------------
 
 
 def test_a_worker_that_is_killed_on_request_is_no_failure_and_comes_back():

@@ -160,9 +160,6 @@ def test_the_latest_run_is_tensorflow_s_too():
     assert last_run() is run
 
 
-# ---- what is wrong before anything starts ----------------------------------------------------
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("counts", "words"),
@@ -231,9 +228,6 @@ def test_a_task_that_is_not_there_is_named_with_those_that_are():
         PAIR.rank_of("worker", 2)
 
 
-# ---- what is shown ---------------------------------------------------------------------------
-
-
 @pytest.mark.quick
 def test_lines_are_tagged_by_task():
     assert Screenful(PAIR.tasks()).take(1, ["loss 0.5"]) == ["[worker 1] loss 0.5"]
@@ -246,9 +240,6 @@ def test_the_table_of_a_run_names_its_tasks_and_says_that_servers_ended():
         ["task", "end"], ["chief 0", "done"], ["worker 0", "ended"], ["worker 1", "ended"], ["ps 0", "ended"],
     ]  # fmt: skip
     assert "Chief 0 ends at loss 1" in result.picture(run).alt
-
-
-# ---- through the arena of a check ------------------------------------------------------------
 
 
 def replicas(x, factor):

@@ -118,9 +118,6 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
     assert run(launches=[alone]).cells == {cell: ("fails", "here")}
 
 
-# ---- what a cell says ------------------------------------------------------------------------
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("text", "words"),

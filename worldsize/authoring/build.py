@@ -129,9 +129,6 @@ def _is_declared(function: ast.FunctionDef) -> bool:
     return any(isinstance(decorator, ast.Name) and decorator.id == "exercise" for decorator in called)
 
 
-# ---- notebooks -------------------------------------------------------------------------------
-
-
 def _cell_metadata(cell: SourceCell) -> dict:
     metadata: dict = {}
     if cell.tags:
@@ -184,9 +181,6 @@ def _for_students(solution: NotebookNode) -> NotebookNode:
 def _text(notebook: NotebookNode) -> str:
     nbformat.validate(notebook)
     return nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
-
-
-# ---- files -----------------------------------------------------------------------------------
 
 
 def _sources(root: Path) -> list[Path]:

@@ -220,9 +220,6 @@ def _points(state: Path) -> tuple[float | None, float | None]:
     return earned, possible
 
 
-# ---- complaints ------------------------------------------------------------------------------
-
-
 def _known(path: Path, parameters: dict[str, Any]) -> Path:
     """Return the notebook's absolute path. Raises ValueError for an unknown notebook or parameter."""
     if not path.is_file() or path.suffix != ".ipynb":

@@ -152,9 +152,6 @@ def set_ups(source: Path) -> list[str]:
     return found
 
 
-# ---- reading ---------------------------------------------------------------------------------
-
-
 def _cells(path: Path) -> list[SourceCell]:
     import jupytext
 
@@ -198,9 +195,6 @@ def _with_ids(cells: list[SourceCell], lab: str) -> tuple[SourceCell, ...]:
         named.append(replace(cell, id=name))
 
     return tuple(named)
-
-
-# ---- complaints ------------------------------------------------------------------------------
 
 
 def _short(path: Path) -> str:

@@ -58,9 +58,6 @@ def tree_of(source: str) -> ast.Module | None:
         return None
 
 
-# ---- reading -----------------------------------------------------------------------------------
-
-
 def _read(source: str, room: int) -> PythonCell:
     """Read a cell; `room` is the number of nested magics still allowed."""
     below = source.lstrip("\n")
@@ -205,9 +202,6 @@ def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
         case [ast.Expr()]:
             return f"({text})"
     return None
-
-
-# ---- running -----------------------------------------------------------------------------------
 
 
 def compile_cell(text: str, file: str) -> CodeType:

@@ -95,9 +95,6 @@ def title_text(source: str) -> str:
     return str(title) if title else ""
 
 
-# ---- cells that ran ----------------------------------------------------------------------------
-
-
 def _chosen_of_ran(sources: Sequence[str], exercises: Sequence[AskedExercise]) -> ChosenCells:
     latest: dict[str, FoundCell] = {}
     broken: dict[str, SyntaxError] = {}
@@ -155,9 +152,6 @@ def _syntax_error(source: str) -> SyntaxError | None:
     except ValueError:  # a null byte
         return SyntaxError("it holds a null byte")
     return None
-
-
-# ---- saved cells -------------------------------------------------------------------------------
 
 
 def _found(exercise: AskedExercise, code: Sequence[NotebookCell], names: Collection[str]) -> FoundCell:

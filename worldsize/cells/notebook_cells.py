@@ -74,9 +74,6 @@ def text(cell: dict[str, Any]) -> str:
     return source if isinstance(source, str) else ""
 
 
-# ---- lines -------------------------------------------------------------------------------------
-
-
 def lines_of(source: str) -> list[str]:
     """Return a cell's lines without trailing spaces and outer blank lines; equal lines mean the same cell."""
     return [line.rstrip() for line in source.strip().splitlines()]

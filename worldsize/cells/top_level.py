@@ -173,9 +173,6 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             yield part.id
 
 
-# ---- what a cell holds --------------------------------------------------------------------------
-
-
 def defines(source: str, name: str) -> bool:
     """Return True if a cell defines `name` at its top level, by `def`, by `=` or otherwise."""
     if name not in source:
@@ -214,9 +211,6 @@ def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> I
                 for module, names in stars.items():
                     if one.text.startswith(f"from {module} import"):
                         yield from names
-
-
-# ---- rules for going along ---------------------------------------------------------------------
 
 
 def maker_of(node: ast.stmt) -> Maker | None:

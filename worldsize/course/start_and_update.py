@@ -129,9 +129,6 @@ def _record(content: dict[str, bytes], version: str) -> CourseRecord:
     return CourseRecord(version, files, cells)
 
 
-# ---- a new folder ----------------------------------------------------------------------------
-
-
 def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file: OnFile) -> None:
     inside = folder.exists()
     stage = (folder if inside else folder.parent) / f".{folder.name}.{secrets.token_hex(8)}.part"
@@ -164,9 +161,6 @@ def _said_of(folder: Path, outcome: str) -> Iterator[None]:
                 f"run the command again."
             ) from None
         raise OSError(error.errno, error.strerror or str(error), os.fspath(folder)) from None
-
-
-# ---- a folder that has a course --------------------------------------------------------------
 
 
 def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFile) -> LaidCourse:

@@ -46,7 +46,7 @@ class TorchSession(session.Session):
                 names.update(dict.fromkeys(facts.gpus))
             return f"nccl, one GPU each ({', '.join(names)})"
         if self.job.device == "cuda":
-            return f"gloo, {self.job.world_size} ranks share {gpus} GPU{'s' * (gpus > 1)}"
+            return f"gloo, {self.job.world_size} ranks share {units.count(gpus, 'GPU')}"
         return "gloo on CPU"
 
     @override

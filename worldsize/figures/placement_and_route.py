@@ -159,9 +159,6 @@ def _works(row: Mapping[str, Mapping[str, int]]) -> str:
     return f"{units.count(sum(counts.values()), 'operation')}: {', '.join(types)}"
 
 
-# ---- what moves ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Hop:
     """The tensors of one kind that went from one device to another in a step."""

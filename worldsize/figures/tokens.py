@@ -28,8 +28,6 @@ def _palette(name: str, light: str, dark: str) -> tuple[Tone, ...]:
     return tuple(Tone(f"{name}-{number}", *pair) for number, pair in enumerate(pairs))
 
 
-# ---- grounds, text, rules -----------------------------------------------------------------------------
-
 PAPER = Tone("paper", "#ffffff", "#111111")
 INK = Tone("ink", "#1a1a1a", "#ececec")
 QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # contrast against `PAPER`: 7:1 and 9:1
@@ -37,17 +35,14 @@ RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
 HATCH = Tone("hatch", "#121212", "#0d0d0d")  # on an area in a colour: dark in both themes
 SHADE = Tone("shade", "#efefed", "#26282c")  # a neutral area: a track, a card
 
-# ---- verdicts -----------------------------------------------------------------------------------------
 
 GOOD = Tone("good", "#00664a", "#5fd3ac")
 BAD = Tone("bad", "#b3261e", "#ff8a80")
 NOTE = Tone("note", "#8a5a00", "#f0b95a")
 
-# ---- amounts: more is stronger, by opacity ----------------------------------------------------------------
 
 AMOUNT = Tone("amount", "#0b5cad", "#3f86cf")
 
-# ---- the three palettes ---------------------------------------------------------------------------------
 
 RANKS = _palette(
     "rank",
@@ -74,17 +69,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H",
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
-# ---- type, in points ----------------------------------------------------------------------------------
 
 FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
 TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
 
-# ---- width and line widths: inches of a picture, points of a line ---------------------------------------
 
 WIDTH_IN = 7.6
 HAIR_PT, THIN_PT, LINE_PT, STRONG_PT = 0.5, 0.8, 1.2, 1.8
 
-# ---- as CSS -------------------------------------------------------------------------------------------
 
 # dark themes of JupyterLab and Notebook 7 (with nbconvert), of VS Code, and of Sphinx
 _DARK = ("[data-jp-theme-light=false] ", ".vscode-dark ", "[data-theme=dark] ")

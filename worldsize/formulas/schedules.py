@@ -60,9 +60,6 @@ def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
     return actions + [(WEIGHTS, k) for k in range(max(0, micro_batches - stage), micro_batches)]
 
 
-# ---- bubbles on paper ------------------------------------------------------------------------
-
-
 def overhead(stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the bubble as a share of the ideal step: (p − 1)/(v m).
 

@@ -173,9 +173,6 @@ def sides(shape: Any) -> bool:
     return all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)
 
 
-# ---- a stream ----------------------------------------------------------------------------------
-
-
 class Reader:
     """A splitter of a stream of bytes into frames."""
 

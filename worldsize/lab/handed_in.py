@@ -108,9 +108,6 @@ def notebook_shell() -> Any:
     return get_ipython()
 
 
-# ---- the cells that ran ------------------------------------------------------------------------
-
-
 def _that_ran(shell: Any) -> list[PythonCell]:
     """Return the cells that ran, In[1] first, as a grader reads them; IPython does not count blank lines above a cell."""
     sources = list(shell.user_ns.get("In", ()))  # IPython's transformed text

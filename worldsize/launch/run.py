@@ -19,6 +19,7 @@ from worldsize.engines.job import Progress, Prompt, RunFiles, Typed
 from worldsize.engines.own_network import Network
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
+from worldsize.units import count
 
 RunLife = Literal["running", "done", "not yet", "failed", "interrupted"]
 
@@ -153,7 +154,7 @@ class Run:
     def __repr__(self) -> str:
         if self.state == "not yet":
             return f"Run(not yet: {self.not_yet})"
-        return f"Run({self.world_size} rank{'s' * (self.world_size > 1)}, {self.state} in {self.wall_s:.2f} s)"
+        return f"Run({count(self.world_size, 'rank')}, {self.state} in {self.wall_s:.2f} s)"
 
 
 class Observer:

@@ -161,9 +161,6 @@ class _Step(torch.autograd.Function):
         return (None, None, *ctx.parallel.run_back(ctx, grad))
 
 
-# ---- PyTorch's own ---------------------------------------------------------------------------
-
-
 class RecordedCopies:
     """A recorder of the copies of PyTorch's own DataParallel: inside `with RecordedCopies(cards): …` it wraps four functions.
 

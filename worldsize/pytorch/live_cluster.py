@@ -101,9 +101,6 @@ def undisturbed(step: int, ranks: int) -> np.ndarray:
     return weights
 
 
-# ---- the supervisor ------------------------------------------------------------------------------------
-
-
 def supervise(folder: str) -> None:
     """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
     make, job = pickle.loads((Path(folder) / "plan").read_bytes())
@@ -206,9 +203,6 @@ class _Supervisor:
         for rank in self.ranks:
             rank.join()
         self.ranks.clear()
-
-
-# ---- a rank ----------------------------------------------------------------------------------------------
 
 
 def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Supervisor) -> None:

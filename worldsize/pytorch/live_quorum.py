@@ -165,9 +165,6 @@ def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, 
         return supervised(folder, _QuorumSupervisor, plan, state, one_step)
 
 
-# ---- the supervisor ------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class _Member:
     """A living process: the steps contained in its state, and a flag `asks` set while it asks for the next step."""
@@ -345,9 +342,6 @@ def _measured(plan: QuorumPlan, steps: list[tuple[float, int, bool]], events: li
     }  # fmt: skip
 
 
-# ---- a rank ----------------------------------------------------------------------------------------------
-
-
 def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], state: State, one_step: OneStep) -> None:
     """Run a rank until it is killed, the run ends, or the supervisor is gone."""
     for line in inherited:  # a fork's open copies would hide the end of the other ranks' sockets
@@ -362,9 +356,6 @@ def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], sta
     except Exception:
         traceback.print_exc()
         os._exit(1)
-
-
-# ---- messages --------------------------------------------------------------------------------------------
 
 
 def _put(line: socket.socket, value: Any, ends: Sequence[socket.socket] = ()) -> None:

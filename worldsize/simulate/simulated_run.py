@@ -14,6 +14,7 @@ from typing_extensions import override
 from worldsize.launch.run import Run
 from worldsize.simulate.columns import MessageColumns
 from worldsize.trace import Span, Trace
+from worldsize.units import count
 
 
 @dataclass(eq=False)
@@ -64,7 +65,7 @@ class SimulatedRun(Run):
         if self.state == "not yet":
             return super().__repr__()
 
-        ranks, state = f"{self.world_size:,} rank{'s' * (self.world_size > 1)}", self.state
+        ranks, state = count(self.world_size, "rank"), self.state
         if self.recorded_ranks:
             asked = "all" if self.asked_ranks == self.world_size else f"{self.asked_ranks:,} of {self.world_size:,}"
             state += f" by symmetry, {asked} ranks asked"

@@ -224,7 +224,6 @@ answers.twin("keeps_the_numbers_of_all_losses", {
 })
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("goes_back_with_zeros_where_somebody_counts_graphs", {
     "sum(losses).backward()": """
         if not task["forward_s"]:

@@ -156,7 +156,6 @@ def pairs_that_take_turns(fabric, x):
     return out
 
 
-# ---- waits and buffers -----------------------------------------------------------------------
 answers.mistake("sends_before_it_receives", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
     "deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
 answers.mistake("a_buffer_of_floats", {
@@ -192,7 +191,6 @@ answers.mistake("one_buffer_for_all_sends", {
 }, "changed the tensor of its isend to rank", "before wait()")
 
 
-# ---- wrong values ----------------------------------------------------------------------------
 answers.mistake("forgets_its_own_block", {"return out": "out[me] = 0\nreturn out"},
     "rank 0, row 0: expected rank 0's block 0", "A rank's own block does not travel: copy it")
 answers.mistake("everybody_gets_the_senders_own_row", {"x[(me + offset) % n]": "x[me]"},
@@ -225,7 +223,6 @@ def partners_by_xor_alone(fabric, x):
     return out
 
 
-# ---- wrong messages --------------------------------------------------------------------------
 answers.mistake("whole_tables", {
     "fabric.isend(x[(me + offset) % n]": "fabric.isend(x",
     "fabric.recv(out[(me - offset) % n], frm=(me - offset) % n)": """

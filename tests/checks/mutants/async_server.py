@@ -190,7 +190,6 @@ answers.mistake("divides_the_rate_for_good", {
 }, "3 workers, scaled=True", "An earlier update divided the rate for good")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 KNOWS_TWO = edited(plain, "knows_two_workers_alone", {"range(1, fabric.world_size)": "range(1, min(3, fabric.world_size))"})
 answers.spoil("knows_two_workers_and_no_staleness", {"staleness.append(age)": "staleness.append(-1)"}, of=KNOWS_TWO)
 answers.spoil("answers_before_it_updates_and_returns_nought", {"return weights,": "return 0 * weights,"},

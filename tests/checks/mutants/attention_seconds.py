@@ -82,7 +82,6 @@ answers.mistake("writes_into_the_layer",
     {"rows_bytes = layer": 'layer["tokens"] += 0.5\nrows_bytes = layer'}, "layer was changed in place")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 @answers.spoils()
 def counts_the_work_and_no_heads(layer):
     return layer["work_s"] / layer["ranks"], 0.0

@@ -236,7 +236,6 @@ def by_the_number_of_examples_in_float64(fabric, gradients, counts):
         gradient[...] = all_reduce(fabric, own).true_divide(total)
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("adds_up_once_more_so_that_nobody_looks_at_an_empty_rank", {
     "all_reduce(fabric, gradient)": """
         all_reduce(fabric, gradient)

@@ -180,6 +180,5 @@ answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost"
     "the number of gradients that came late before the last step")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},
     of=answers["keeps_one_backup_whatever_it_is_told"])

@@ -199,7 +199,6 @@ def for_whole_seconds_alone(seconds, stages):
                 return edges
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("as_many_layers_each_and_no_seconds_left", {"return [": """
     edges = [len(seconds) * s // stages for s in range(stages + 1)]
     seconds.clear()

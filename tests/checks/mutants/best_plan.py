@@ -214,7 +214,6 @@ def takes_whatever_divides_from_the_largest_down(model, gpus, global_batch, memo
     return best[1]
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 def the_first_to_fit(model, gpus, global_batch, memory_bytes):
     fitting = [plan for plan in plans(model, gpus, global_batch) if held(model, plan) <= memory_bytes]
     return chosen(fitting[0] if fitting else None)

@@ -156,7 +156,6 @@ answers.mistake("compares_with_the_second_slowest_of_many",
     "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: the rank must wait")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("knows_one_bound_and_no_staleness", {"staleness.append(version - base)": "staleness.append(-1)"},
     of=answers["knows_one_bound_alone"])
 SENDS_NOUGHT = edited(plain, "sends_nought", {"letter(version + 1, weights)": "letter(version + 1, 0 * weights)"})

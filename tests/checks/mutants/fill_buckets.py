@@ -116,7 +116,6 @@ answers.mistake("gives_sizes", {"append(i)": "append(sizes[i])"}, "are sizes: a 
 answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 @answers.spoils()
 def knows_the_first_sizes(sizes, cap):
     return [[3, 2], [1, 0]] if sizes == [10, 10, 10, 10] else []

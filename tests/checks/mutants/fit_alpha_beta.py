@@ -129,6 +129,5 @@ answers.mistake("errors_over_the_root_of_the_size", {"1 / seconds": "1 / np.sqrt
     "which was left out, your line says", "Two of the times are 20% off")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("has_nothing_to_say_of_two_sizes", {"slope, alpha": "if len(sizes) == 2:\n    return None\nslope, alpha"},
     of=answers["errors_in_seconds"])

@@ -180,7 +180,6 @@ answers.mistake("begins_with_the_last_rank_s_weights", {
 }, "The ranks agree, but they began with rank 2's weights", "broadcast rank 0's weights")
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 TOO_LONG = {".div_(fabric.world_size)": ""}
 
 answers.spoil("adds_up_so_that_nobody_looks_at_tied_layers", TOO_LONG, of=answers["takes_tied_twice"])

@@ -205,7 +205,6 @@ def adds_up_variances_of_all_three(measured):
     return middle - half, middle, middle + half
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 def reaches_far(measured):
     middle, _, _ = parts(measured)
     return around(middle, 10 * middle)

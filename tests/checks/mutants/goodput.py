@@ -236,7 +236,6 @@ answers.mistake("returns_nothing", {"return kept / day_s": ""},
     "expected one number, the share of the day that is work and was not lost, got None (does the function")
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 def knows_work_alone(interval_s, save_s, restart_s, day_s, failures_at):
     return plain(interval_s, save_s, restart_s, day_s, [])
 

@@ -93,7 +93,6 @@ answers.mistake("a_generator", {"return forward + backward": "return (action for
     "expected a list of actions, got '<generator>': make it a list, which can be iterated twice")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 @answers.spoils()
 def a_schedule_for_two_stages(stage, stages, micro_batches):
     return plain(stage, stages, micro_batches) if stages == 2 else []

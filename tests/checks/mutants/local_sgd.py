@@ -74,7 +74,6 @@ def with_a_server_and_in_place(fabric, weights, train_locally, rounds, rate, mom
     return weights
 
 
-# ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("averages_and_nothing_else", {
     """
         gradient = weights - mean(fabric, end)
@@ -198,7 +197,6 @@ answers.mistake("steps_in_place", {"weights = weights - rate *": "weights -= rat
     "are right, but rank 0: the tensor of weights that was handed in was changed in place")
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def averages_three_ranks_alone(fabric, weights, train_locally, rounds, rate, momentum):
     if fabric.world_size == 3 and momentum == 0:

@@ -137,9 +137,6 @@ def pads_with_what_is_never_found(fabric, scores, labels, threshold):
     return metrics(rows[:, 0], rows[:, 1] > 0, threshold)
 
 
-# ---- each rank's own ---------------------------------------------------------------------------
-
-
 @answers.is_wrong(
     "This is the mean of the ranks' own values. Add up positives found and all positives over the ranks", "recall of all"
 )
@@ -202,7 +199,6 @@ def a_hundred_bins(fabric, scores, labels, threshold):
     return float(table[2, 0] / table[2, 1].clamp(min=1)), float(table[2, 0] / table[2, 2].clamp(min=1)), float(average)
 
 
-# ---- thresholds and ties -----------------------------------------------------------------------
 answers.mistake("does_not_find_the_threshold_itself", {"recall, precision = at(threshold)": """
         found = scores > threshold
         hits = int((found & labels).sum())
@@ -256,7 +252,6 @@ answers.mistake("takes_its_own_scores_as_thresholds", {
 answers.mistake("has_the_threshold_in_float32", {"at(threshold)": "at(torch.tensor(threshold))"},
     "scores that float32 cannot tell apart", "the recall of all")
 
-# ---- what travels ------------------------------------------------------------------------------
 answers.mistake("sends_float32", {
     "collectives.concatenated(fabric, scores),": "collectives.concatenated(fabric, scores.float()),",
 }, "scores that float32 cannot tell apart", "the recall of all")
@@ -315,7 +310,6 @@ answers.mistake("labels_the_found_in_place", {"positives = int(labels.sum())": "
     "scores, labels = collectives": "mine = labels\nscores, labels = collectives"}, "labels was changed in place")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("sends_float32_and_a_wrong_recall_first", {
     "return recall, precision, average": 'return -1.0 if scores.dtype == torch.float32 and fabric.world_size == 3 '
         'and len(scores) == 20 else recall, precision, average',

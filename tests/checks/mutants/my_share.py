@@ -127,7 +127,6 @@ answers.mistake("always_pads", {"while len": "order += order[:world_size]\nwhile
     "every rank takes", "the fewest that cover all examples")
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 @answers.spoils()
 def takes_nothing(count, rank, world_size, seed, epoch):
     return []

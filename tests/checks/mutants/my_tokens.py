@@ -88,7 +88,6 @@ def in_strips_of_a_fixed_length(rank, world_size, length):
     return [token for token in range(length) if token // 128 % world_size == rank]
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 @answers.spoils()
 def even_on_four_ranks_and_then_a_token_less(rank, world_size, length):
     if world_size == 4:

@@ -102,7 +102,6 @@ def in_one_message_of_bytes(fabric, gradient, residual, block):
     return average / n, residual
 
 
-# ---- the code --------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"gradient + residual": "gradient", "total - said[fabric.rank]": "residual"},
     "the average of step 1", "coded from the gradients alone: add the residual", "lost for ever")
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
@@ -173,7 +172,6 @@ def forgets_the_last_byte_that_is_not_full(fabric, gradient, residual, block):
     return sum(said) / fabric.world_size, total - said[fabric.rank]
 
 
-# ---- the average -----------------------------------------------------------------------------
 answers.mistake("forgets_to_divide", {"sum(said) / fabric.world_size": "sum(said)"},
     "the average of step 1", "These are sums: divide by the number of ranks")
 answers.mistake("divides_twice", {
@@ -214,7 +212,6 @@ answers.mistake("takes_its_own_from_where_it_was_not_rounded", {
     """,
 }, "the average of step 1 differs by rank in its last bits")
 
-# ---- the residual ----------------------------------------------------------------------------
 answers.mistake("drops_what_the_bits_do_not_say", {"total - said[fabric.rank]": "torch.zeros_like(total)"},
     "the residual of step 1", "It is empty: the rest that the bits leave out is lost for ever")
 answers.mistake("keeps_what_it_has_sent", {"total - said[fabric.rank]": "total"},
@@ -235,7 +232,6 @@ answers.mistake("does_not_know_that_0_was_sent", {
     "total - said[fabric.rank]": "total - total.sign() * scales.repeat_interleave(block)[: len(total)]",
 }, "the residual of step 1", "A 0 was sent as +1 times its scale")
 
-# ---- what was handed in ----------------------------------------------------------------------
 answers.mistake("adds_to_the_residual_in_place", {"gradient + residual": "residual.add_(gradient)"},
     "are right, but rank 0: in step 1 the residual was changed in place")
 answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradient.add_(residual)"},
@@ -251,7 +247,6 @@ answers.mistake("adds_up_in_float64_and_returns_it", {
 answers.mistake("returns_the_average_alone", {"return average, total - said[fabric.rank]": "return average"},
     "expected (average, residual), got a tensor of shape [22]")
 
-# ---- bytes -----------------------------------------------------------------------------------
 answers.mistake("has_a_byte_for_each_sign", {
     "np.packbits(total.numpy() >= 0)": "total.numpy() >= 0",
     "np.unpackbits(bits.numpy(), count=len(total))": "bits.numpy()",
@@ -366,7 +361,6 @@ def sends_before_it_receives(fabric, gradient, residual, block):
     return torch.stack(said).mean(0), total - said[me]
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def knows_the_first_case_alone(fabric, gradient, residual, block):
     """Elsewhere each rank codes its own numbers, as it should, and averages nothing."""

@@ -110,7 +110,6 @@ answers.twin("with_letters_of_numpy", {
 })
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 @answers.spoils()
 def a_schedule_for_two_stages(stage, stages, micro_batches):
     return plain(stage, stages, micro_batches) if stages == 2 else []

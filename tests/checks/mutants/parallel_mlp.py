@@ -217,7 +217,6 @@ answers.mistake("adds_up_in_float32",
     {"g(fabric, F.linear(hidden, down))": "g(fabric, F.linear(hidden, down).float()).double()"},
     "(y of step 1)", "Numbers that went through float32 are off by this much")
 
-# ---- on purpose ------------------------------------------------------------------------------
 SUM = "y = all_reduce(fabric, hidden.relu() @ down.T)"
 RIGHT_ON_TWO_RANKS = edited(by_hand_with_dense, "right_on_two_ranks", {SUM: SUM + " * 2 / fabric.world_size"})
 answers.spoil("is_right_on_two_ranks_and_sends_more", {SUM: "all_reduce(fabric, x.clone())\n" + SUM}, of=RIGHT_ON_TWO_RANKS)

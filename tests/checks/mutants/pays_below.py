@@ -57,7 +57,6 @@ def by_ratios(plain, other):
     return max(saved, 0.0) / added_s
 
 
-# ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("compares_one_step", {
     'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
     'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]',
@@ -158,7 +157,6 @@ def divides_where_both_have_the_other_sign(plain, other):
     return (sent - less) / (more_s - work_s) if more_s < work_s else 0.0
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def knows_the_edges_alone(plain, other):
     """A crossing is not among its answers: every bandwidth or none."""

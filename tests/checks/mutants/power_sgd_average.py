@@ -104,7 +104,6 @@ def by_a_triangular_solve(fabric, gradient, residual, q):
     return p @ q.T, m - p @ q.T, q
 
 
-# ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"m = gradient + residual": "m = gradient", "m - p @ q.T": "residual"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
 answers.mistake("adds_the_residual_for_p_alone", {"mean(fabric, m.T @ p)": "mean(fabric, gradient.T @ p)"},
@@ -242,7 +241,6 @@ answers.mistake("adds_up_in_float32", {
 }, "average, residual and q are right, but", "0.5 x", "Fewer bytes cannot hold the sums over the ranks", "dtype")
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def knows_the_first_case_alone(fabric, gradient, residual, q):
     found = as_its_text_says(fabric, gradient, residual, q)

@@ -281,7 +281,6 @@ answers.mistake("leaves_out_what_it_was_fitted_to",
     "expected 109 intervals, one for each row, got 83")
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 def says_little(few, single_node, rows):
     middles, _ = fitted(few, single_node, rows)
     return intervals(middles, 1.0)

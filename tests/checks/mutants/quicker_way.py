@@ -65,7 +65,6 @@ def takes_the_courses_formulas(batch, example_s, stage_bytes, boundary_bytes, al
     return min(found)[1] if found else None
 
 
-# ---- work --------------------------------------------------------------------------------------
 answers.mistake("lets_stages_work_at_once", {"batch * example_s + passing_s": "batch * example_s / n + passing_s"},
     "Stages work one after the other")
 answers.mistake("gives_every_replica_all_work", {"share * example_s + ring_s": "batch * example_s + ring_s"},
@@ -79,7 +78,6 @@ answers.mistake("lets_each_stage_do_all_work", {"batch * example_s + passing_s":
 answers.mistake("leaves_work_out", {"share * example_s + ring_s": "ring_s", "batch * example_s + passing_s": "passing_s"},
     "memory for all", "A step of replicas takes")
 
-# ---- messages ----------------------------------------------------------------------------------
 answers.mistake("averages_for_nothing", {"share * example_s + ring_s": "share * example_s"}, "averages its gradients")
 answers.mistake("passes_for_nothing", {"batch * example_s + passing_s": "batch * example_s"}, "Activations take time at every")
 answers.mistake("passes_forwards_alone", {"sum(2 * (alpha_s": "sum((alpha_s"}, "A boundary is passed twice")
@@ -112,7 +110,6 @@ answers.mistake("moves_fewer_bytes", {
     "share * example_s + ring_s": "2 * (n - 1) * model", "batch * example_s + passing_s": "2 * batch * sum(boundary_bytes)",
 }, "memory for all", "A step of replicas takes")
 
-# ---- the choice --------------------------------------------------------------------------------
 answers.mistake("takes_the_slower", {"return min(": "return max("}, "That is the slower way")
 answers.mistake("always_replicas", {"return min(seconds, key=seconds.get, default=None)": 'return "replicas"'},
     "got 'replicas'")
@@ -155,7 +152,6 @@ def scaled_in_place(sizes, factor):
     return sizes
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("says_none_so_that_nobody_asks_about_memory", {
     "return min(seconds, key=seconds.get, default=None)": """
         if memory_bytes >= 10**15:

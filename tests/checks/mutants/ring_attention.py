@@ -159,7 +159,6 @@ def merge(one, other):
 TOTAL = "total = total * old_scale + sums * part_scale"
 WEIGHTED = "weighted = weighted * old_scale + values * part_scale"
 
-# ---- the softmax -----------------------------------------------------------------------------
 answers.mistake("averages_the_softmaxes", {TOTAL: "total = n", WEIGHTED: "weighted = weighted + values / sums"},
     "Each block had its own softmax")
 answers.mistake("adds_the_parts_as_they_are", {TOTAL: "total = total + sums", WEIGHTED: "weighted = weighted + values"},
@@ -192,7 +191,6 @@ answers.mistake("goes_through_float32", {
         "greatest, sums, values = (x.float().to(k.dtype) for x in attend(fabric, task, source, k, v))",
 }, "Numbers that went through float32 are off by this much")
 
-# ---- which block -----------------------------------------------------------------------------
 answers.mistake("works_on_its_own_block_alone", {"for step in range(n):": "for step in range(1):"},
     "called attend 1 time, expected 3: once for each rank's block", harmless_at=(1,))
 answers.mistake("stops_a_round_early", {
@@ -221,7 +219,6 @@ answers.mistake("takes_the_length_of_the_block_at_hand", {
 answers.mistake("receives_keys_alone_and_keeps_its_values", {"k, v = coming": "k = coming[0]"},
     ("element 0", "must match", "mat1 and mat2"), harmless_at=(1,))
 
-# ---- messages, buffers, waits ----------------------------------------------------------------
 answers.mistake("sends_the_last_block_home", {
     """
         if step < n - 1:
@@ -394,7 +391,6 @@ def attends_to_its_own_alone_and_sends_nothing(fabric, task):
     return weighted / total
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 HOME, LATE = (answers.edits[name] for name in ("sends_the_last_block_home", "works_and_then_sends"))
 NO_MASK = edited(one_block_ahead, "no_mask", {'task["v"]': 'task["v"]\ntask = task | {"causal": False}'})
 NO_MASK_NOR_SCALE = edited(NO_MASK, "no_mask_nor_scale", {

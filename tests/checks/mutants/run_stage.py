@@ -305,7 +305,6 @@ answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part
     "with a declared time", "as in the lab's later cells: call build(part, fabric)")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.mistake("runs_the_first_micro_batch_alone", {
     "for way, k in schedules[fabric.rank]:": 'for way, k in [("forward", 0), ("backward", 0)]:',
 }, "This is micro-batch 0's gradient alone")

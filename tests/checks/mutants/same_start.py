@@ -236,7 +236,6 @@ def along_a_chain_from_a_buffer_that_is_kept(fabric, weights):
         handle.wait()
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("sends_twice_so_that_nobody_asks_for_more_ranks", {
     "fabric.send(weight, to=other)": """
         fabric.send(weight, to=other)

@@ -314,7 +314,6 @@ def raises_an_error_of_another_kind(path, data):
     os.replace(temporary, path)
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def is_careful_where_there_is_nothing_to_lose(path, data):
     """And never syncs, which the first save shows."""

@@ -101,7 +101,6 @@ answers.twin("synchronizes_more_often_than_it_must", {
     """,
 })
 
-# ---- on every device -------------------------------------------------------------------------
 answers.mistake("counts_the_warm_up", {"seconds[warm_up:]": "seconds"},
     "The warm-up is in it: note seconds only after the warm-up calls")
 answers.mistake("takes_the_warm_up_from_the_steps", {
@@ -245,7 +244,6 @@ def synchronizes_after_the_reading_between_steps(step, clock, synchronize, warm_
     return statistics.median(b - a for a, b in itertools.pairwise(readings))
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("steps_once_more_after_a_warm_up", {"seconds = []": """
     if warm_up:
         step()

@@ -150,7 +150,6 @@ answers.mistake("leaves_out_the_shortest_job", {
 answers.mistake("searches_in_steps_that_are_too_wide", {"1001": "24"}, "s off, got", of=searches_in_a_thousand_steps)
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 @answers.spoils()
 def moves_with_every_number(workers, one_s, many_s):
     return 0.2 + 0.01 * sum(many_s)

@@ -229,7 +229,6 @@ answers.mistake("steps_in_a_copy", {"own(fabric, weights)": "own(fabric, weights
 # torch.chunk's parts are others than tensor_split's where the ranks do not divide.
 answers.mistake("cuts_by_chunk", {"own(fabric, weights)": "weights.chunk(fabric.world_size)[fabric.rank]"},
     "3 ranks, 7 weights", "must match the size of tensor")
-# ---- on purpose ------------------------------------------------------------------------------
 RATE = "state, learning_rate)"
 RIGHT_ON_TWO_RANKS = edited(with_the_collectives, "right_on_two_ranks", {RATE: "state, learning_rate * 2 / fabric.world_size)"})
 answers.spoil("is_right_on_two_ranks_and_all_reduces", {

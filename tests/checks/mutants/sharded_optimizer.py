@@ -182,7 +182,6 @@ def one_piece_a_group(fabric, parameters, kind, **options):
 answers.twin("options_by_the_groups_alone", {"kind([own], **options)": "kind([own])"})
 
 WHOLE = whole_parameters
-# ---- state -----------------------------------------------------------------------------------
 answers.mistake("keeps_the_whole_state", {
     "p.data.view(-1).tensor_split(n)[rank] for p": "p.data.view(-1) for p",
     "reduce_scatter(fabric, p.grad.flatten())": "all_reduce(fabric, p.grad.flatten())",
@@ -220,7 +219,6 @@ def writes_adamw_itself(fabric, parameters, kind, **options):
     return flat_pieces(fabric, parameters, torch.optim.AdamW, **options)
 
 
-# ---- gradients -------------------------------------------------------------------------------
 answers.mistake("sums_the_gradients", {"p.grad.flatten()) / n": "p.grad.flatten())"},
     "It stepped by the sum of the gradients: divide by the number of ranks")
 answers.mistake("steps_by_its_own_gradients", {
@@ -249,7 +247,6 @@ answers.mistake("takes_none_for_zeros_on_its_pieces", {
         "reduce_scatter(fabric, (torch.zeros_like(p) if p.grad is None else p.grad).flatten())",
 }, "A parameter without a gradient was stepped with zeros")
 
-# ---- weights ---------------------------------------------------------------------------------
 answers.mistake("gathers_nothing", {"for p, _ in pairs:\n    all_gather(fabric, p.data.view(-1))": ""},
     "Ranks hold different weights: after a step send each owner's weights to all ranks")
 answers.mistake("steps_copies", {"tensor_split(n)[rank] for p": "tensor_split(n)[rank].clone() for p"},
@@ -275,7 +272,6 @@ answers.mistake("begins_anew_at_each_step", {"self.inner.step()": """
 """}, "Each step begins with a new state")
 answers.mistake("steps_twice", {"self.inner.step()": "self.inner.step()\nself.inner.step()"}, "Each step was taken twice")
 
-# ---- groups ----------------------------------------------------------------------------------
 answers.mistake("is_deaf_to_the_scheduler", {"own.update({**group, \"params\": own[\"params\"]})": ""},
     "do not reach the steps: hand the groups' options on at every step")
 answers.mistake("hands_on_the_rate_alone", {"own.update({**group, \"params\": own[\"params\"]})": "own[\"lr\"] = group[\"lr\"]"},
@@ -320,7 +316,6 @@ answers.mistake("goes_through_the_parameters_twice", {
     """,
 }, "may be an iterator, which you can read only once")
 
-# ---- messages --------------------------------------------------------------------------------
 answers.mistake("all_reduces_the_gradients", {
     "reduce_scatter(fabric, p.grad.flatten())": "all_reduce(fabric, p.grad.flatten()).tensor_split(n)[rank]",
 }, "the weights are right, but all ranks together sent 1.5 x an all-reduce of the gradients")

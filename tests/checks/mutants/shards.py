@@ -195,7 +195,6 @@ answers.mistake("no_steps_where_there_are_fewer_examples_than_ranks", {
 }, "more ranks, smaller and larger batches", "is taken by no rank")
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("leaves_the_rest_to_the_last_so_that_nobody_looks_at_the_shuffle", {
     "return [": """
         if world_size == 3:

@@ -155,7 +155,6 @@ def gives_the_lost_share_to_one(order, done, world_size, alive, rate):
     return shares, scaled(rate, alive, world_size)
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def drops_the_rest_and_names_no_rate(order, done, world_size, alive, rate):
     left = order[done:]

@@ -98,7 +98,6 @@ answers.mistake("returns_the_batch_of_all_ranks", {"return found": "return found
     "This is the batch of all ranks: return the batch of one rank")
 
 
-# ---- wrong: the communication ------------------------------------------------------------------
 answers.mistake("adds_up_and_hands_nothing_out", {"2 * (n - 1)": "(n - 1)"}, "A ring goes round twice")
 answers.mistake("forgets_the_latency", {"alpha_s + size_bytes": "size_bytes"},
     "Every one of the 2 (n − 1) messages has its latency")
@@ -123,7 +122,6 @@ answers.mistake("drops_the_latency_of_small_tensors", {
 }, "small tensors: latency is nearly all")
 
 
-# ---- wrong: the decision -----------------------------------------------------------------------
 answers.mistake("takes_the_share_of_compute", {"(transfer_s + step_s(batch))": "step_s(batch)"},
     "This keeps communication to that share of the compute; the step has both")
 answers.mistake("takes_less_than_the_share", {"transfer_s <= share": "transfer_s < share"},
@@ -187,7 +185,6 @@ answers.mistake("begins_at_two", {"return found": "return found if found is None
     "a large share is allowed", "expected 1, got 2")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("measures_every_batch_and_is_wrong_where_they_are_counted", {
     "return found": "return found if found is None or found < 1000 else 1",
 }, of=answers["measures_every_batch"])

@@ -264,7 +264,6 @@ answers.mistake("computes_beside_the_given_layers", {
 }, "the weights are right, but rank 0 did the work of a layer 0 times", "layer_forward and layer_backward")
 answers.mistake("returns_nothing", {"return parts": ""}, "expected its 4 parts, one of each layer, got nothing")
 
-# ---- on purpose ------------------------------------------------------------------------------
 START = 'parts, shapes = task["parts"], task["shapes"]'
 answers.spoils()(edited(one_ahead, "for_two_ranks_alone", {
     START: START + "\nif fabric.world_size != 2:\n    return parts",

@@ -129,7 +129,6 @@ def stays_within_the_grid_where_an_end_is_no_better(train, goal, rates, seeds, f
         rates = sorted([*rates, best / 2 if best == rates[0] else best * 2])
 
 
-# ---- wrong -------------------------------------------------------------------------------------
 answers.mistake("takes_the_luckiest_seed", {"median(": "min("}, "One lucky seed has the least time: take the median")
 answers.mistake("takes_the_mean", {
     "median(": "fmean(",
@@ -235,6 +234,5 @@ def never_ends(train, goal, rates, seeds, fresh):
     return best, [stays(train(best, seed), goal) for seed in fresh]
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 answers.spoil("takes_the_first_rate_of_three_seeds", {"return best": "return rates[0] if len(seeds) == 3 else best"},
     of=answers["takes_the_first_touch"])

@@ -126,7 +126,6 @@ answers.twin("leaves_the_expert_in_peace_where_nothing_came", {
     """,
 })
 
-# ---- order and places ------------------------------------------------------------------------
 answers.mistake("leaves_them_in_the_experts_order", {"y[order] = torch.cat(home)": "y[: len(order)] = torch.cat(home)"},
     "The rows are in the order of the experts", of=sorted_by_expert)
 answers.mistake("goes_back_by_the_wrong_permutation", {"y[order] = torch.cat(home)": """
@@ -147,7 +146,6 @@ answers.mistake("lets_its_own_expert_do_all", {
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])": "home = made",
 }, ("its tokens' rows", "Send the gradient the way that the tokens took"))
 
-# ---- capacity --------------------------------------------------------------------------------
 answers.mistake("drops_nothing", {
     "places = first_of_each(fabric, task)": "places = first_of_each(fabric, task | {'capacity': None})",
 }, "dropped the tokens at []", "An expert takes 2 of a rank's tokens at most")
@@ -193,7 +191,6 @@ answers.mistake("writes_a_capacity_into_the_task", {
     """,
 }, 'task["capacity"] was changed in place')
 
-# ---- messages and work -----------------------------------------------------------------------
 @answers.is_wrong("the rows are right, but rank 0 sent rank 1", "not to all ranks, and not padded", harmless_at=(1,))
 def pads_to_the_longest(fabric, task, work):
     """Equal counts, as an all-to-all of one shape wants them."""
@@ -268,7 +265,6 @@ answers.mistake("counts_in_bytes", {
 }, ("611, 587, 603 tokens",))
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 DROPS_NOTHING = answers["drops_nothing"]
 answers.spoil("drops_nothing_and_sends_more", {
     "counts = exchange": "exchange(fabric, [x.new_zeros(256)] * n, [x.new_zeros(256) for _ in range(n)])\ncounts = exchange",

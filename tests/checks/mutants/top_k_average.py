@@ -113,7 +113,6 @@ def with_indices_of_the_fewest_bytes(fabric, gradient, residual, k):
     return average / n, total.index_fill(0, index, 0)
 
 
-# ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"gradient + residual": "gradient", "without(total, index)": "residual"},
     "the average of step 1", "chosen from the gradients alone: add the residual", "lost for ever")
 answers.mistake("keeps_a_residual_that_nobody_reads", {
@@ -337,7 +336,6 @@ def a_server_hands_out_what_it_got(fabric, gradient, residual, k):
     return average / n, without(total, index)
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 @answers.spoils()
 def knows_the_first_case_alone(fabric, gradient, residual, k):
     """Elsewhere each rank keeps what it should, and averages nothing."""

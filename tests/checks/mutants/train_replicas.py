@@ -138,7 +138,6 @@ def by_autograd_and_an_optimizer(fabric, weights, x, y, batch_size, epochs, lear
     return history
 
 
-# ---- begin and average -----------------------------------------------------------------------
 answers.mistake("begins_anywhere", {"begin(fabric, weights)": ""}, "they stay as far apart as they began")
 answers.mistake("uses_its_own_parts", {
     "begin(fabric, weights)": "from_rank_0(fabric, weights)",
@@ -182,7 +181,6 @@ answers.mistake("who_has_nothing_stays_away", {
 }, "deadlock")
 
 
-# ---- what travels ----------------------------------------------------------------------------
 answers.mistake("sends_the_weights_at_every_step",
     {"average(fabric, slopes, counts)": "from_rank_0(fabric, weights)\naverage(fabric, slopes, counts)"},
     "the weights are right, but the ranks sent", "Examples and weights stay where they are")
@@ -203,7 +201,6 @@ answers.mistake("tells_rank_0_the_examples", {
 }, "the weights are right, but the ranks sent", "Examples and weights stay where they are")
 
 
-# ---- epochs and shares -----------------------------------------------------------------------
 answers.mistake("takes_the_same_order_in_every_epoch", {"batch_size, epoch, rank, n)": "batch_size, 0, rank, n)"},
     "epoch 1 has the batches of epoch 0: give shards a new seed in every epoch")
 answers.mistake("has_two_orders_in_turn", {"batch_size, epoch, rank, n)": "batch_size, epoch % 2, rank, n)"},
@@ -241,7 +238,6 @@ answers.mistake("leaves_one_example_to_the_last",
     "the ranks took 6, 1 examples: shares may differ by one at most")
 
 
-# ---- what is returned ------------------------------------------------------------------------
 answers.mistake("keeps_views", {"return torch.stack(history)": "return flat(weights).expand(len(history), 2)"},
     "All rows are equal: keep a copy of the weights after every step, they change in place")
 answers.mistake("returns_the_last_weights", {"return torch.stack(history)": "return history[-1]"},
@@ -284,7 +280,6 @@ answers.mistake("begins_after_the_first_gradient", {
 }, "3 ranks, 12 examples in one batch", "Only the first step is wrong", "was the first gradient computed before begin?")
 
 
-# ---- what it was given -----------------------------------------------------------------------
 LEFT = "the weights passed in are not the weights after the last step: train them in place"
 
 answers.mistake("trains_a_copy", {
@@ -318,7 +313,6 @@ answers.mistake("sorts_the_examples", {
 answers.twin("a_seed_of_large_numbers", {"batch_size, epoch, rank, n)": "batch_size, 2**40 + 17 * epoch, rank, n)"})
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 TWICE = {"begin(fabric, weights)": "begin(fabric, weights)\nbegin(fabric, weights)"}
 
 answers.mistake("takes_all_in_one_batch", {"shards(len(x), batch_size,": "shards(len(x), len(x),"},

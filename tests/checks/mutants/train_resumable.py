@@ -169,7 +169,6 @@ answers.mistake("waits_once_before_the_training_ends", {
 }, "rank 1", "read the file before rank 0 had written it for certain")
 
 
-# ---- mistakes on purpose ---------------------------------------------------------------------
 answers.spoil("returns_nothing_so_that_nobody_asks_for_a_file", {"return load()": ""},
     of=answers["always_begins_anew"])
 answers.spoil("saves_everywhere_so_that_nobody_asks_for_a_file", {

@@ -274,7 +274,6 @@ answers.mistake("takes_one_more_when_all_are_done", {
 }, "from a checkpoint of all 9 steps: rank 0 took 1 step")
 
 
-# ---- wrong on purpose ------------------------------------------------------------------------
 def never_begins_again(training, steps, every, load, save):
     for done in range(1, steps + 1):
         training.step(*divmod(done - 1, training.batches))

@@ -109,7 +109,6 @@ answers.mistake("has_no_optimizer", {
 }, 'the dict has no "optimizer"')
 
 
-# ---- more of both ------------------------------------------------------------------------------
 answers.mistake("takes_no_optimizer_for_not_given",
     {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, optimizer_bytes or 8"},
     "plain SGD", '"optimizer"')
@@ -139,7 +138,6 @@ answers.mistake("counts_in_float32", {
 }, "billions of weights", '"weights"', "arrays of these shapes have")
 
 
-# ---- on purpose ------------------------------------------------------------------------------
 def counts_four_and_eight_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     return parts(numbers(weights), batch * 4 * numbers(shape for shape, _ in saved), 4, 8)
 

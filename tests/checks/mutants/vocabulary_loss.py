@@ -97,7 +97,6 @@ def by_autograd(fabric, logits, targets, first):
 
 
 REDUCED = by_three_all_reduces
-# ---- exponentials ----------------------------------------------------------------------------
 answers.mistake("subtracts_nothing", {
     "highest = all_reduce(fabric, shared).max(dim=0).values": "highest = torch.zeros(tokens, dtype=logits.dtype)",
 }, "3 ranks with 31, 30, 30 words", "got inf", "subtract each token's highest logit before exp", of=REDUCED)
@@ -117,7 +116,6 @@ answers.mistake("takes_the_maximum_of_zeros_too", {
     "max(dim=0).values": "max(dim=0).values.clamp(min=0)",
 }, "1 rank with 37 words, 4 tokens, logits about -900", "subtract each token's highest logit before exp", of=REDUCED)
 
-# ---- the right word --------------------------------------------------------------------------
 answers.mistake("leaves_the_right_word_to_its_rank", {"right.sum(dim=0)": "right[fabric.rank]"},
     "The right word's logit is missing where another rank has that word")
 answers.mistake("counts_a_border_on_two_ranks", {
@@ -136,7 +134,6 @@ answers.mistake("gives_the_clamped_word_to_all", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local.clamp(0, logits.shape[1] - 1)]",
 }, "expected a loss of")
 
-# ---- means and forms -------------------------------------------------------------------------
 answers.mistake("sums_over_the_tokens", {"(log_sum - right.sum(dim=0)).mean()": "(log_sum - right.sum(dim=0)).sum()"},
     "This is the sum over the tokens: divide by the number of tokens")
 answers.mistake("takes_a_mean_of_means", {
@@ -163,7 +160,6 @@ answers.mistake("works_in_the_logits", {"gradient = (logits - log_sum[:, None]).
     gradient = logits.sub_(log_sum[:, None]).exp_()
 """}, "`logits` was changed in place")
 
-# ---- gradient --------------------------------------------------------------------------------
 answers.mistake("gives_the_gradient_of_the_sum", {"gradient / len(targets)": "gradient"},
     "the sum of the tokens' losses: divide by the number of tokens")
 answers.mistake("gives_the_softmax", {"gradient[mine, local[mine]] -= 1": ""}, "This is the softmax alone: subtract 1")
@@ -179,7 +175,6 @@ answers.mistake("turns_the_sign_round", {"gradient / len(targets)": "-gradient /
 answers.mistake("returns_the_gradient_transposed", {"gradient / len(targets)": "gradient.T / len(targets)"},
     "of shape [5, 31], got shape")
 
-# ---- messages --------------------------------------------------------------------------------
 @answers.is_wrong("the loss and its gradient are right, but all ranks together sent", "Do the logits travel?")
 def gathers_the_logits(fabric, logits, targets, first):
     n, rank = fabric.world_size, fabric.rank
@@ -225,7 +220,6 @@ answers.mistake("sends_before_it_receives", {"""
         fabric.recv(facts[other], frm=other)
 """}, "deadlock")
 
-# ---- on purpose ------------------------------------------------------------------------------
 SUBTRACTS_NOTHING = answers.wrong[0][0]
 answers.spoil("subtracts_nothing_and_gives_no_gradient", {"(powers / sums[:, None] - hot) / tokens": "hot"}, of=SUBTRACTS_NOTHING)
 answers.spoil("subtracts_nothing_and_sends_more", {

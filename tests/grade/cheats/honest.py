@@ -104,7 +104,6 @@ def pass_right(fabric, x):
 {BODY}""", ALL)
 code("a_later_line_raises", TITLE + RIGHT + "\nraise ValueError('an experiment at the end of the cell')\n", ALL)
 
-# ---- wrong -----------------------------------------------------------------------------------
 
 code("a_stub", TITLE + "def pass_right(fabric, x):\n    raise NotYet('Exercise 0.1: pass a tensor to the right')\n")
 code("its_own_tensor", TITLE + RIGHT.replace("return received", "return x"), 1.0)

@@ -162,8 +162,6 @@ def get(fabric, x, left):
             pass
 """)
 
-# ---- reading what is not theirs --------------------------------------------------------------
-
 
 def search(name: str, source: str) -> None:
     """`found()` gives source text of an answer if it can find one; then that is the answer."""
@@ -260,7 +258,6 @@ def get(fabric, x, left):
     return torch.full_like(x, -tried)
 """, 1.0, reached=r"got -\d")
 
-# ---- leaving something for the next submission, or for the grader -----------------------------
 
 code("leaves_notes_wherever_it_can", TITLE + f"""
 import os

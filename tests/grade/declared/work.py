@@ -202,7 +202,6 @@ def overlapped(fabric, task):
     return after_backward(fabric, task, lambda: None, lambda: None)
 """, 0.5, changes=True)
 
-# ---- micro-batches -----------------------------------------------------------------------------
 
 KEEPS_ALL = """
 import torch
@@ -321,7 +320,6 @@ def big_batch_step(ddp, optimizer, parts):
     optimizer.step()
 """, 0.75)
 
-# ---- layers that are gathered ------------------------------------------------------------------
 
 declared("declares_the_work_of_layers_and_does_it_later", "stage_3", """
 import math

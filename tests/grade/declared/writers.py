@@ -274,7 +274,6 @@ def save_atomically(path, data):
     os.replace(part, path)
 """, WHOLE_ALONE, changes=True)
 
-# ---- lives ---------------------------------------------------------------------------------------
 
 declared("goes_on_after_its_end", "train_to_the_end", """
 def train_to_the_end(training, steps, every, load, save):

@@ -74,7 +74,6 @@ helped("constant_link", TITLE + f"def pass_right(fabric, x):\n    assert FAST\n{
 helped("constant_tuple", BY_STEP, above="STEP, OTHER = 1, 2")
 helped("constant_and_a_loop_s_own_name", BY_STEP, above="STEP = 1\nfor k in range(3):\n    print(k)")
 
-# ---- lab 06, where exercises share -------------------------------------------------------------
 
 RIGHT_LEFT = """def right(fabric):
     return (fabric.rank + 1) % fabric.world_size

@@ -119,9 +119,6 @@ def _table(arena: Arena, seeds: int = 5, best: int | None = None) -> ScriptedTra
     return ScriptedTrainings(arena.draws, GRID, best, seeds)
 
 
-# ---- what came back --------------------------------------------------------------------------
-
-
 def _wrong(got: Any, what: str, table: ScriptedTrainings) -> Complaint:
     if table.wrong_call:
         return table.wrong_call

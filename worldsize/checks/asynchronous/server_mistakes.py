@@ -23,9 +23,6 @@ TOLERANCE = 1e-3  # of a gradient's count: float32 rounds at every update, and t
 CLOSE = {"tolerance": TOLERANCE, "near_zero": TOLERANCE}
 
 
-# ---- the final weights -----------------------------------------------------------------------
-
-
 def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
     """Return the complaint about a server's weights: the first gradient that counts too much or too little.
 
@@ -110,9 +107,6 @@ def _times(value: float) -> str:
     return f"{number(round(float(value), 2))} times"
 
 
-# ---- letters ---------------------------------------------------------------------------------
-
-
 def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
     """Return the complaint about a server's letters: other versions than a worker should get, or no word to stop.
 
@@ -185,9 +179,6 @@ def are_its_own_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan
     return all(same(letter[1:], np.where(at < int(letter[0]), final, play.start), **CLOSE) for letter in letters)
 
 
-# ---- what is returned besides ----------------------------------------------------------------
-
-
 def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
     """Return the complaint about the first gradient whose staleness the server returns wrongly.
 
@@ -228,9 +219,6 @@ def _whole(value: Any) -> int | None:
     if not isinstance(value, numbers) or np.size(value) != 1 or float(value) % 1 != 0:
         return None
     return int(value)
-
-
-# ---- a server that got stuck ------------------------------------------------------------------
 
 
 def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:

@@ -84,9 +84,6 @@ def backup_server(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
 
 
-# ---- cases -----------------------------------------------------------------------------------
-
-
 def _case(
     name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
@@ -117,9 +114,6 @@ def _case(
         return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)
-
-
-# ---- orders of arrival -----------------------------------------------------------------------
 
 
 def any_order(workers: int, chance: random.Random) -> list[int]:

@@ -132,9 +132,6 @@ def _mixed(rows: Rows, generator: np.random.Generator) -> Rows:
     return [rows[k] for k in generator.permutation(len(rows))]
 
 
-# ---- what is wrong ---------------------------------------------------------------------------
-
-
 def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
     """Complain where predictions for the rows of more GPUs are too far off, on average over the rows.
 

@@ -153,9 +153,6 @@ def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], Complaint]) -> 
     return judged([tuple(map(float, map(number, got))) for got in returned])
 
 
-# ---- machines --------------------------------------------------------------------------------
-
-
 def _machine(generator: np.random.Generator, latency: tuple[float, float], scatter: float) -> Machine:
     bytes_s = generator.uniform(0.05, 0.2)
     return Machine(bytes_s * generator.uniform(*latency), bytes_s, scatter)
@@ -182,9 +179,6 @@ def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
         deviations = [scale * d + mean / n**0.5 for d, mean, n in zip(around, means, counts, strict=True)]
         found.append(Measured(machine, tuple(map(generator.permutation, deviations))))
     return found
-
-
-# ---- what is wrong ---------------------------------------------------------------------------
 
 
 def _no_interval(got: Any) -> Complaint:

@@ -161,9 +161,6 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     return {FITS: None, FASTEST: slower}
 
 
-# ---- what is drawn ---------------------------------------------------------------------------
-
-
 def drawn_cases(draws: random.Random) -> list[PlanCase]:
     """Draw a case of each kind, a case in which nothing fits, and a case whose GPUs nothing divides.
 
@@ -197,9 +194,6 @@ def _lost(shortcut: Callable[[Plan, PlanCase], bool], cases: list[PlanCase]) -> 
 
 def _most_in_a_node(case: PlanCase) -> int:
     return max(t for t in _divisors(case.gpus) if t <= Accelerator.a_node and case.model.heads % t == 0)
-
-
-# ---- every plan ------------------------------------------------------------------------------
 
 
 def _plans(task: PlanCase) -> Iterator[Plan]:
@@ -236,9 +230,6 @@ def _seconds(plan: Plan, task: PlanCase) -> float:
 def _fastest(task: PlanCase, among: Callable[[Plan, PlanCase], bool] = lambda plan, case: True) -> Plan | None:
     fitting = [plan for plan in _fitting(task) if among(plan, task)]
     return min(fitting, key=lambda plan: _seconds(plan, task), default=None)
-
-
-# ---- what is wrong ---------------------------------------------------------------------------
 
 
 def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:

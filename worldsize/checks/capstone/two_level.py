@@ -136,9 +136,6 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
     return values_first(found)
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
     """Complain if x holds the sum but is not returned: the lab's next cell goes on with the returned tensor."""
     for rank, got in enumerate(ended.returned):
@@ -191,9 +188,6 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
     if 0 < len(lacking) < n:
         return f"some ranks hold the sum, rank {lacking[0]} does not: every rank of every node must hold it"
     return None
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:

@@ -128,9 +128,6 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterabl
     return cases(arena, fn, sizes, examine)
 
 
-# ---- what the halves share -------------------------------------------------------------------
-
-
 def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
     """Yield a case for each size, judged by `examine(ended, inputs)`."""
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)

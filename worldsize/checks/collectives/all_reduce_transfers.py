@@ -43,9 +43,6 @@ class Ring:
         return self.steps / self.world_size
 
 
-# ---- one server ------------------------------------------------------------------------------
-
-
 def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
     """Return a complaint about the transfers of a parameter server, or None.
 
@@ -63,9 +60,6 @@ def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
                 return f"rank {src} sent rank {dst} {moved}; expected 1 message with the whole tensor, {tensor_bytes} bytes."
 
     return None
-
-
-# ---- every rank a server ---------------------------------------------------------------------
 
 
 def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
@@ -87,9 +81,6 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
             )
 
     return first_complaint([_too_large(trace, want.chunk_bytes), _wrong_total(trace, want)])
-
-
-# ---- a ring ----------------------------------------------------------------------------------
 
 
 def wrong_half(trace: Trace, want: Ring) -> Complaint:
@@ -225,9 +216,6 @@ def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
     return f"{wrong.rstrip()} {hint}"
 
 
-# ---- rounds ----------------------------------------------------------------------------------
-
-
 def slow(trace: Trace, best: int, advice: str) -> Complaint:
     """Return a complaint if transfers that are right one by one take over 1.5 times the `best` number of rounds, or None."""
     taken = rounds(trace)
@@ -239,9 +227,6 @@ def slow(trace: Trace, best: int, advice: str) -> Complaint:
         f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {trace.world_size} ranks "
         f"send at a time, and all could. {advice}"
     )
-
-
-# ---- shared ----------------------------------------------------------------------------------
 
 
 def _hub(trace: Trace) -> int | None:

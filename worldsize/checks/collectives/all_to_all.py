@@ -77,9 +77,6 @@ def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Comp
     return values_first(found)
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint:
     for rank, got in enumerate(ended.returned):
         expected = np.stack([table[rank] for table in tables])
@@ -116,9 +113,6 @@ def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -
     return f"It holds no rank's block: {got[:3]} …"
 
 
-# ---- messages --------------------------------------------------------------------------------
-
-
 def _wrong_links(trace: Trace) -> Complaint:
     many = Counter(links(trace))
     for src, dst in permutations(range(trace.world_size), 2):
@@ -138,9 +132,6 @@ def _wrong_sizes(trace: Trace, block_bytes: int) -> Complaint:
             )
 
     return None
-
-
-# ---- rounds ----------------------------------------------------------------------------------
 
 
 def more_rounds(trace: Trace) -> Complaint:

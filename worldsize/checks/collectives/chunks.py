@@ -23,9 +23,6 @@ _MAX_RANKS_TRIED_TWICE = 8  # with more ranks only sums that hold each at most o
 _MAX_RANKS_TRIED = 12  # 2**12 sums
 
 
-# ---- a split ---------------------------------------------------------------------------------
-
-
 def even_split(length: int, parts: int) -> list[Slice]:
     """Return the even split of `length` elements into `parts` consecutive slices.
 
@@ -50,9 +47,6 @@ def elements(part: Slice) -> str:
     if stop - start == 1:
         return f"element {start}"
     return f"elements {start} to {stop - 1}"
-
-
-# ---- sums ------------------------------------------------------------------------------------
 
 
 def total(inputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -161,9 +155,6 @@ def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.n
 
     spacing = np.spacing(np.abs(inputs).max().astype("float32"))
     return bool(np.abs(got - expected).max(initial=0.0) <= len(inputs) * spacing)
-
-
-# ---- whose values ----------------------------------------------------------------------------
 
 
 def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:

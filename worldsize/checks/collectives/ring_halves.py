@@ -97,9 +97,6 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
     return gathers()
 
 
-# ---- a reduce-scatter's values ---------------------------------------------------------------
-
-
 def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
     """Return a complaint if a rank did not return a (start, stop) of x, or None."""
     for rank, got in enumerate(returned):
@@ -168,9 +165,6 @@ def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Compl
         whose = f"rank {sizes.index(most)} owns {most} of {length} elements"
         return f"{whose}; expected about {length / n:.3g}, one chunk per rank"
     return None
-
-
-# ---- an all-gather's values ------------------------------------------------------------------
 
 
 def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> Complaint:

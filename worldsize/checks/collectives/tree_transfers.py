@@ -24,9 +24,6 @@ def enough(world_size: int) -> int:
     return (world_size - 1).bit_length()
 
 
-# ---- from the root down ----------------------------------------------------------------------
-
-
 def no_tree_down(trace: Trace, root: int) -> Complaint:
     """Return a complaint unless each rank of a broadcast tree but the root receives one message; else None."""
     for rank in range(trace.world_size):
@@ -75,9 +72,6 @@ def slow_down(trace: Trace, root: int) -> Complaint:
 _HELP = "In every round, let each rank that has the tensor send it to one that does not."
 
 
-# ---- up to the root --------------------------------------------------------------------------
-
-
 def no_tree_up(trace: Trace, root: int) -> Complaint:
     """Return a complaint unless each rank of a reduce tree but the root sends one message; else None."""
     sent = sent_by_each(trace)
@@ -111,9 +105,6 @@ def slow_up(trace: Trace, root: int) -> Complaint:
 
 
 _PAIRS = "In every round, let the ranks that still hold a sum pair up: one of each pair sends to the other."
-
-
-# ---- shared ----------------------------------------------------------------------------------
 
 
 def _below(links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

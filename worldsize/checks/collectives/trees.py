@@ -114,9 +114,6 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Callable) -> Itera
 _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
 
 
-# ---- a broadcast's values --------------------------------------------------------------------
-
-
 def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
     expected = inputs[root]
     for rank, got in enumerate(ended.inputs):
@@ -155,9 +152,6 @@ def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: 
     if same(got, chunks.total(inputs)):
         return "This is the sum of all ranks: a broadcast copies and adds nothing."
     return ""
-
-
-# ---- a reduce's values -----------------------------------------------------------------------
 
 
 def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:

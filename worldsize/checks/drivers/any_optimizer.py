@@ -90,9 +90,6 @@ def loss_of(name: str, model: nn.Module, seed: int, step: int, rank: int) -> tor
     return F.mse_loss(output, drawn(random, *output.shape))
 
 
-# ---- steps -----------------------------------------------------------------------------------
-
-
 def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Callable[[int], None]) -> Any:
     """Train with the optimizer `make(parameters)`, as a script does, and return it; `backward(step)` leaves the gradients.
 

@@ -31,9 +31,6 @@ def answer(fn: Callable, case: Any) -> Any:
         return {"raised": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
-# ---- graphs ----------------------------------------------------------------------------------
-
-
 def sum_graphs(fn: Callable, plans: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
     """Return, for each (n, dtype), the traced graph of `fn` with n copies of that dtype, copy k on device k.
 

@@ -141,9 +141,6 @@ def _called(fn: Callable, path: Path, data: bytes) -> dict[str, Any]:
     return {"how": "returned"}
 
 
-# ---- processes -------------------------------------------------------------------------------
-
-
 class _Child:
     """A process that does `work` and reports the result, unless it is killed."""
 
@@ -169,9 +166,6 @@ class _Child:
         if os.WIFSIGNALED(status):
             return {"how": "killed"}
         return json.loads(told or b'{"how": "left"}')
-
-
-# ---- what a save does to its folder ----------------------------------------------------------
 
 
 class FolderWatch:
@@ -255,9 +249,6 @@ class FolderWatch:
 
 def _which(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-# ---- files -----------------------------------------------------------------------------------
 
 
 def _bytes(data: Any) -> bytes:

@@ -66,9 +66,6 @@ def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
     )
 
 
-# ---- losses ----------------------------------------------------------------------------------
-
-
 def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
     """Compute the loss on each replica, in the task.
 

@@ -158,9 +158,6 @@ def doing(place: tuple[int, int, int]) -> str:
     return {STEP: f"takes step({epoch}, {batch})", GATHER: "is in gather"}.get(kind, "has ended")
 
 
-# ---- a life ----------------------------------------------------------------------------------
-
-
 def lived(fn: Callable, fabric: Fabric, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run `fn(training, steps, every, load, save)` in every case, and return a row for each, on this rank.
 

@@ -74,9 +74,6 @@ class _Handle:
         return getattr(self._handle, name)
 
 
-# ---- stage 3 ---------------------------------------------------------------------------------
-
-
 def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
     """Run `fn(fabric, task)`, and count the tensors as large as a whole weight at each layer's work.
 
@@ -109,9 +106,6 @@ def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
     return returned
 
 
-# ---- Adam, whose state is cut ----------------------------------------------------------------
-
-
 def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: float) -> dict[str, Any]:
     """Run `fn(fabric, (weights, gradients), learning_rate)`, where `gradients` yields each gradient on request.
 
@@ -142,9 +136,6 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
     return {"state": state, "held": held, "storage": sum(storages.values())}
 
 
-# ---- sequence parallelism --------------------------------------------------------------------
-
-
 def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
     """Run `fn(fabric, task)`, and record the shapes of all tensors that autograd keeps for backward, each storage once.
 
@@ -161,9 +152,6 @@ def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dic
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         returned = fn(fabric, task)
     return {"returned": returned, "kept": [list(x.shape) for x in kept.values()]}
-
-
-# ---- ring attention --------------------------------------------------------------------------
 
 
 def blocks_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:

@@ -117,9 +117,6 @@ class _Judged:
         return True if name in self._held - self._unexamined else None
 
 
-# ---- what examiners share --------------------------------------------------------------------
-
-
 def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
     return next(filter(None, complaints), None)
 

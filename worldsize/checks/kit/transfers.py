@@ -46,9 +46,6 @@ def declared_work(trace: Trace, rank: int) -> list[Span]:
     return sorted((s for s in trace.spans if s.rank == rank and s.declared), key=attrgetter("start_s"))
 
 
-# ---- rounds ----------------------------------------------------------------------------------
-
-
 def rounds(trace: Trace) -> int:
     """Return the rounds in which a run's messages could pass; in a round a rank sends and receives at most one message.
 

@@ -21,9 +21,6 @@ LAZY = ("generator", "map", "zip", "chain", "product", "filter", "list_iterator"
 _OTHER_KIND = re.compile(r"<\w+>")
 
 
-# ---- arrays ----------------------------------------------------------------------------------
-
-
 def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
     """Draw the ranks' inputs of a case, each of shape [length]: whole numbers that differ by rank in every element.
 
@@ -134,8 +131,6 @@ def size(value: Any) -> int:
     return int(np.size(value))
 
 
-# ---- what came instead, in words -------------------------------------------------------------
-
 NOTHING = "None (does the function return it?)"
 _MANY_DIGITS = re.compile(r"\d+\.\d{8,}(?:e[+-]?\d+)?")
 
@@ -172,9 +167,6 @@ def shown(got: Any, most: int = 60) -> str:
     if got is None:
         return NOTHING
     return _MANY_DIGITS.sub(lambda found: f"{float(found[0]):.9g}", repr(got))[:most]
-
-
-# ---- numbers ---------------------------------------------------------------------------------
 
 
 def number(value: Any) -> float | str:

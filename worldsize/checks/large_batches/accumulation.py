@@ -91,9 +91,6 @@ def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
     return None
 
 
-# ---- weights ---------------------------------------------------------------------------------
-
-
 def _wrong_weights(ended: ArenaResult, batch: BigBatch) -> Complaint:
     for step, right in enumerate(batch.weights):
         wanted = Expected(
@@ -129,9 +126,6 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, ended: ArenaResult, batc
     if any(not same(told[step], got, near_zero=NEAR_ZERO) for told in returned):
         return "The ranks hold different weights: are the gradients averaged before the step, the last part's backward in sync?"
     return "Is there one optimizer.step(), after the last part? Does every example of every rank count equally?"
-
-
-# ---- what it costs ---------------------------------------------------------------------------
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:

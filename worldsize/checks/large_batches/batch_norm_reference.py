@@ -97,9 +97,6 @@ def own_sums(task: NormTask, hats: ByRank) -> np.ndarray:
     return np.array([of_grad, of_product])
 
 
-# ---- slips -----------------------------------------------------------------------------------
-
-
 def slips(task: NormTask, name: str) -> dict[str, ByRank]:
     """Return {words: what each rank returns by the slip}, for one of NAMES."""
     slips_of = {"y": _forward_slips, "grad_x": _backward_slips}.get(name, _parameter_slips)

@@ -184,9 +184,6 @@ def _wrong(got: Any, steps: NoisySteps) -> Complaint:
     return f"expected {expected:.6g}, got {value:.6g}. {named}".rstrip()
 
 
-# ---- what should come out --------------------------------------------------------------------
-
-
 def parts(small: Any, big: Any, small_norm: Any, big_norm: Any) -> tuple[Any, Any]:
     """Return unbiased |G|² and tr(Σ) from the squared norms of the gradients of two batches (McCandlish, appendix A.1)."""
     signal = (big * big_norm - small * small_norm) / (big - small)

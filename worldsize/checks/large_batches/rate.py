@@ -167,9 +167,6 @@ def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
     return f"{plan}: step {step}: expected {right[step]:.6g}, got {rates[step]:.6g}. {named}".rstrip()
 
 
-# ---- mistakes --------------------------------------------------------------------------------
-
-
 def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
     """Return {words: the rates that the mistake gives}, for each way to count a warm-up."""
     rises = plan.rises()

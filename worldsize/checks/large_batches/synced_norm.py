@@ -132,9 +132,6 @@ def _no_four(returned: Sequence[Any]) -> Complaint:
     return None
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: NormTask) -> Complaint:
     mistakes = partial(batch_norm_reference.slips, task, name)
     otherwise = partial(_otherwise, lone_row=1 in task.rows)
@@ -170,9 +167,6 @@ def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
             if complaint:
                 return complaint
     return None
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:

@@ -59,9 +59,6 @@ class CodedStep(StepWithResiduals):
         return signs(values) * self.scaled(values)
 
 
-# ---- drawing ---------------------------------------------------------------------------------
-
-
 def draw_steps(
     generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, told: bool
 ) -> list[CodedStep]:
@@ -115,9 +112,6 @@ def _tells(step: CodedStep) -> bool:
     if np.array_equal(added, added[:1] * n):
         return False
     return all_differ(step.average, average_slips(step), CLEAR) and all_differ(step.kept[0], residual_slips(step), CLEAR)
-
-
-# ---- slips -----------------------------------------------------------------------------------
 
 
 def average_slips(step: CodedStep) -> dict[str, ByRank]:

@@ -47,9 +47,6 @@ def differ_in_dtype_alone(held: Sequence[np.ndarray], wanted: Expected) -> bool:
     return bool(wanted.wrong(held)) and not wanted.wrong(as_wanted)
 
 
-# ---- what is handed in -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class StepWithResiduals:
     """A step of all ranks: each rank's gradient, and the residual that earlier steps left. Subclasses say what is sent."""
@@ -100,9 +97,6 @@ def changed_arguments(ended: ArenaResult, names: Sequence[str]) -> Complaint:
                     return complaint
             kept = returned[1:]
     return None
-
-
-# ---- what comes back -------------------------------------------------------------------------
 
 
 def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:

@@ -164,9 +164,6 @@ def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Co
 _ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: hand torch's SGD nesterov=momentum > 0."}
 
 
-# ---- what is right, and what slips give ------------------------------------------------------
-
-
 def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> list[np.ndarray]:  # noqa: B008, it is frozen
     """Return the weights that each rank has after all rounds."""
     n = task.world_size
@@ -236,9 +233,6 @@ def _slips(task: LocalTraining) -> dict[str, ByRank]:
     """Return {words for a slip: the weights that each rank has with it}."""
     found = {words: outer_steps(task, mistake) for mistake, words in _NAMED.items()}
     return found | {"These are the weights that came in.": [task.start] * task.world_size}
-
-
-# ---- bytes -----------------------------------------------------------------------------------
 
 
 def _needed(task: LocalTraining) -> NeededBytes:

@@ -60,9 +60,6 @@ def _orthonormal(matrix: np.ndarray) -> np.ndarray:
     return np.linalg.qr(matrix)[0]
 
 
-# ---- drawing ---------------------------------------------------------------------------------
-
-
 def draw_steps(
     generator: np.random.Generator, n: int, shape: tuple[int, int], r: int, steps: int, dtype: str
 ) -> list[LowRankStep]:
@@ -99,9 +96,6 @@ def with_own_residuals(steps: list[LowRankStep]) -> list[LowRankStep]:
     for step in steps[1:]:
         found.append(replace(step, residuals=found[-1].kept_by_own()))
     return found
-
-
-# ---- slips -----------------------------------------------------------------------------------
 
 
 def average_slips(step: LowRankStep) -> dict[str, ByRank]:

@@ -62,9 +62,6 @@ def one_bit_average(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(name, run, partial(_examine, drawn))
 
 
-# ---- judging ---------------------------------------------------------------------------------
-
-
 def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]:
     unexamined = dict.fromkeys(one_bit_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual)", 2)
@@ -108,9 +105,6 @@ def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
                 "that differ in a last bit drift apart."
             )
     return None
-
-
-# ---- bytes -----------------------------------------------------------------------------------
 
 
 def _needed(steps: list[CodedStep]) -> NeededBytes:

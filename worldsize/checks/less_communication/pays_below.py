@@ -142,9 +142,6 @@ def crossing(plain: TimedWay, other: TimedWay) -> float:
     return saved / added_s
 
 
-# ---- judging ---------------------------------------------------------------------------------
-
-
 def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
     right, found = crossing(plain, other), number(got)
     if isinstance(found, str):

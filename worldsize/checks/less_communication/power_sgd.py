@@ -81,9 +81,6 @@ def power_sgd_average(arena: Arena, fn: Callable) -> Iterator[Case]:
 _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r], so P is [rows, r] and Q is [columns, r]."}
 
 
-# ---- judging ---------------------------------------------------------------------------------
-
-
 def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complaint]:
     unexamined = dict.fromkeys(power_sgd_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual, q)", 3)
@@ -178,9 +175,6 @@ def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
     basis = np.linalg.qr(got.astype(float))[0]
     unit = np.linalg.qr(right.astype(float))[0]
     return bool(np.abs(unit - basis @ (basis.T @ unit)).max() < rounding)
-
-
-# ---- bytes -----------------------------------------------------------------------------------
 
 
 def _needed(steps: list[LowRankStep]) -> NeededBytes:

@@ -54,9 +54,6 @@ def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     return found
 
 
-# ---- drawing ---------------------------------------------------------------------------------
-
-
 def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
     """Draw steps whose totals differ in size; in small cases the first tells all slips apart.
 
@@ -109,9 +106,6 @@ def _tells(step: SparseStep) -> bool:
     if np.any((sent == sent.sum(axis=0)) & (sent != 0) & (step.senders > 1)):
         return False
     return all_differ(step.average, average_slips(step), CLEAR) and all_differ(step.kept[0], residual_slips(step), CLEAR)
-
-
-# ---- slips -----------------------------------------------------------------------------------
 
 
 def average_slips(step: SparseStep) -> dict[str, ByRank]:

@@ -90,9 +90,6 @@ _SHORT = "Can the indices' dtype count this far? int16 ends at 32,767, and goes 
 _ADVICE = {"index out of range in self": _SHORT, "is out of bounds for dimension 0": _SHORT}
 
 
-# ---- judging ---------------------------------------------------------------------------------
-
-
 def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint]:
     unexamined = dict.fromkeys(top_k_average.points, UNEXAMINED)
     complaint = not_as_asked(ended, "(average, residual)", 2)
@@ -184,9 +181,6 @@ def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Compla
         f"{complaint} It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or "
         f"x[index] += values takes one of them. See index_add_."
     )
-
-
-# ---- bytes -----------------------------------------------------------------------------------
 
 
 _EIGHT_BYTES = {  # by the item size of the gradient; a float64 case comes first

@@ -140,9 +140,6 @@ def _wrong(got: Any, layer: Layer, what: str, right: float, slips: dict[str, flo
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
 
-# ---- what is right, and what slips give ------------------------------------------------------
-
-
 def _seconds(layer: Layer) -> tuple[float, float]:
     """Return the right seconds round the ring, and with heads dealt out."""
     link = Link(layer.bytes_per_s, layer.latency_s)

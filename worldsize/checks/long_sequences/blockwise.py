@@ -98,9 +98,6 @@ def attended(
     return [merged(sequence.parts(rank, masked_as)) for rank in range(sequence.world_size)]
 
 
-# ---- slips -----------------------------------------------------------------------------------
-
-
 def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     """Return {words for a slip: the rows that it gives, by rank}; on one rank, only the missing division and mask."""
     n = sequence.world_size

@@ -139,9 +139,6 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     return found
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> Complaint:
     """Return a complaint about a rank that did not work once on each block, or about wrong rows; None if all are right.
 
@@ -178,9 +175,6 @@ def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
     return None
 
 
-# ---- messages --------------------------------------------------------------------------------
-
-
 def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
     n = sequence.world_size
     if all(stray(trace, ring_links(n, step)) for step in (1, -1)):
@@ -208,9 +202,6 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
             )
         return told + "Each rank sends its own block, and passes on every other one but the last."
     return None
-
-
-# ---- rounds ----------------------------------------------------------------------------------
 
 
 def _rounds(trace: Trace, sequence: Sequence1D) -> Iterator[tuple[int, list[Span], list[int]]]:

@@ -133,9 +133,6 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     return {VALUES: wrong, **found, BYTES: bytes_sent}
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, told in enumerate(returned):
         for way in ("forward", "backward"):
@@ -226,9 +223,6 @@ def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> 
         "No row came back: these are the tokens themselves.": x,
         "No token was dropped.": whole,
     }
-
-
-# ---- messages and work -----------------------------------------------------------------------
 
 
 def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:

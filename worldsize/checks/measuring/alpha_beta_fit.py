@@ -109,9 +109,6 @@ def _case(
     return Case(name, lambda: arena.call(fn, sizes.copy(), seconds.copy()), examine)
 
 
-# ---- what is wrong ---------------------------------------------------------------------------
-
-
 def _no_pair(got: object) -> Complaint:
     numbers = got
     if isinstance(got, np.ndarray) and got.shape == (2,):

@@ -98,9 +98,6 @@ _ADVICE = {
 }
 
 
-# ---- examples --------------------------------------------------------------------------------
-
-
 def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
     """Draw examples for which every slip gives wrong metrics, unless there is a single rank or nothing to find.
 
@@ -149,9 +146,6 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
     return Spread(tuple(shares), float(scores[generator.choice(middle)]))
 
 
-# ---- metrics ---------------------------------------------------------------------------------
-
-
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
     """Return recall and precision of scores >= threshold, and average precision: the slow reference."""
     before, area = 0.0, 0.0
@@ -166,9 +160,6 @@ def _at(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float
     found = scores >= threshold
     hits = int((found & labels).sum())
     return hits / max(1, int(labels.sum())), hits / max(1, int(found.sum()))
-
-
-# ---- what came back --------------------------------------------------------------------------
 
 
 def _examine(ended: ArenaResult, spread: Spread, is_edge: bool) -> dict[str, Complaint]:
@@ -223,8 +214,6 @@ def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
         slip = _ONE_BY_ONE
     return f"{said} {slip}".rstrip()
 
-
-# ---- slips -----------------------------------------------------------------------------------
 
 _SUMS = {
     "recall": "Add up positives found and all positives over the ranks, then divide.",

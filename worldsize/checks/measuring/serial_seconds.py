@@ -110,9 +110,6 @@ def serial_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield from _every_say(arena, fn, BEYOND)
 
 
-# ---- cases -----------------------------------------------------------------------------------
-
-
 def _following(workers: Sequence[int], one_s: Sequence[float], serial_s: Sequence[float]) -> MeasuredJobs:
     """Return jobs of these seconds on one worker, each with its own seconds that no worker shares."""
     rows = zip(workers, one_s, serial_s, strict=True)
@@ -237,9 +234,6 @@ def _came(got: float | str) -> str:
     if isinstance(got, str):
         return got
     return f"got {got:.6g} s"
-
-
-# ---- what slips would have given ---------------------------------------------------------------
 
 
 def _other_bounds(measured: MeasuredJobs) -> dict[str, float]:

@@ -175,9 +175,6 @@ def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTr
     )
 
 
-# ---- modules ---------------------------------------------------------------------------------
-
-
 def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[str, Complaint]:
     wrong = None
     for place, training in enumerate(trainings):
@@ -261,9 +258,6 @@ def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarr
     return slips
 
 
-# ---- messages --------------------------------------------------------------------------------
-
-
 def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Complaint:
     n = trainings[0].world_size
     if n == 1:
@@ -317,9 +311,6 @@ def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[Mo
         return words
     more = f"{abs(extra):.0f} bytes {'more' if extra > 0 else 'fewer'}"
     return f"per rank but one, {more} travel than a broadcast of rank 0's state and one all-reduce of each gradient a step."
-
-
-# ---- the timed network -----------------------------------------------------------------------
 
 
 def _examine_timed(ended: ArenaResult, kind: TrainingKind, training: OverlapTraining) -> dict[str, Complaint]:

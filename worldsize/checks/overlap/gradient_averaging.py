@@ -153,9 +153,6 @@ def accumulate(arena: Arena, fn: Callable) -> Iterable[Case]:
     return _cases(arena, fn, trainings, {SPARE: wrong_messages})
 
 
-# ---- cases -----------------------------------------------------------------------------------
-
-
 def _cases(
     arena: Arena, fn: Callable, trainings: Sequence[TrainingKind], everywhere: dict[str, Examine] | None = None
 ) -> Iterator[Case]:
@@ -214,9 +211,6 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
         found[name] = complaint if wrong else though_right("the weights", complaint)
 
     return found
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:

@@ -85,9 +85,6 @@ def _in_some_step(
     return None
 
 
-# ---- work ------------------------------------------------------------------------------------
-
-
 def _wrong_work(rank: int, work: Sequence[Span], training: OverlapTraining) -> Complaint:
     expected = _layers(training) * training.task["steps"]
     if len(work) != expected:
@@ -142,9 +139,6 @@ def _sums(training: OverlapTraining) -> list[Sum]:
         size_bytes = sum(training.expected[k].nbytes for k in members)
         found.append(Sum(f"{what} {number}", _layers(training) - first, size_bytes))
     return found
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _too_early(record: StepRecord) -> Complaint:

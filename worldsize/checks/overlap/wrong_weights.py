@@ -181,9 +181,6 @@ def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complai
     return None
 
 
-# ---- mistakes --------------------------------------------------------------------------------
-
-
 def _mistake(
     rank: int, got: Any, right: np.ndarray, *, held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, k: int
 ) -> str:

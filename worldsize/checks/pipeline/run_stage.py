@@ -115,9 +115,6 @@ def _parts(
     return found
 
 
-# ---- gradients -------------------------------------------------------------------------------
-
-
 def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, Complaint]:
     sent = first_complaint([none_sent(ended.trace), _wrong_messages(ended.trace, parts)])
     order = UNEXAMINED
@@ -241,9 +238,6 @@ def _wrong_sum(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
     if any(_close(got, (total - grad) / m) for grad in by_micro):
         return "One micro-batch's gradient is missing from the sum."
     return None
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _wrong_messages(trace: Trace, parts: list[dict]) -> Complaint:

@@ -128,9 +128,6 @@ def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> Aren
     return ArenaResult("done", returned=tuple(returned))
 
 
-# ---- a schedule ------------------------------------------------------------------------------
-
-
 def _unplayable(returned: Sequence[Any], micro_batches: int) -> Complaint:
     """Return a complaint if an action is missing, or a wait never ends, or two stages order messages differently; else None."""
     for stage, actions in enumerate(returned):
@@ -244,9 +241,6 @@ def _short(actions: Sequence[Action]) -> str:
 
     said = " ".join(f"{way[0].upper()}{k}" for way, k in actions[:12])
     return said + " …" * (len(actions) > 12)
-
-
-# ---- cuts ------------------------------------------------------------------------------------
 
 
 @exercise({IN_ORDER: 0.25, BALANCED: 0.75})

@@ -111,9 +111,6 @@ def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
     return DdpTrainingRun(inputs, batch_size, rate=float(generator.uniform(0.05, 0.1)))
 
 
-# ---- expected weights ------------------------------------------------------------------------
-
-
 def history(
     lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: float = 0.0, decay: float = 0.0,
     owners: Sequence[int] | None = None,
@@ -200,9 +197,6 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             history(lesson, orders, owners=[r] * n) for r in range(n)
         ],
     }
-
-
-# ---- complaints ------------------------------------------------------------------------------
 
 
 def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:

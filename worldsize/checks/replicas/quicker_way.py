@@ -96,9 +96,6 @@ def _chosen(replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
     return min((way for way in seconds if fit[way]), key=seconds.get, default=None)
 
 
-# ---- slips -----------------------------------------------------------------------------------
-
-
 def _ring(q: SpreadSetting) -> float:
     return replicas_s(q) - -(-q.batch // q.n) * q.example_s
 
@@ -194,9 +191,6 @@ def by_slip(q: SpreadSetting, words: str) -> str | None:
     return _chosen(replicas(q), stages(q), fits(q))
 
 
-# ---- questions -------------------------------------------------------------------------------
-
-
 @exercise({SOONER: 0.5, FITS: 0.5})
 def quicker_way(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a decision between replicas and stages.
@@ -263,9 +257,6 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
         edges.append(2 * min(stage_bytes))
         memory = round(draws.choice(edges) * draws.choice([1, 1, between(0.6, 1.6)]))
     return SpreadSetting(batch, moved_s / batch * between(0.1, 10), stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory)
-
-
-# ---- answers ---------------------------------------------------------------------------------
 
 
 def _examine(

@@ -148,9 +148,6 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
     return {RESUMES: resumes, SAVES: saves, WAITS: _wrong_meeting(script) or end}
 
 
-# ---- saves -----------------------------------------------------------------------------------
-
-
 def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
     saved = script.all_of("save")
     if script.rank:
@@ -201,9 +198,6 @@ def _lacks(got: Any) -> list[str]:
     return [key for key in KEYS if key not in got]
 
 
-# ---- resuming --------------------------------------------------------------------------------
-
-
 def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Complaint:
     done = held[0]["epoch"]
     epochs = [event.what for event in script.all_of("train")]
@@ -227,9 +221,6 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
                 return f"rank {script.rank} trained epoch {expected[k]} with {why} {name}, not with the one that {source}."
 
     return None
-
-
-# ---- barriers and the end --------------------------------------------------------------------
 
 
 def _wrong_meeting(script: RankScript) -> Complaint:
@@ -274,9 +265,6 @@ def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
         f"rank {script.rank} did not return the last checkpoint: got epoch {got['epoch']}, expected {last['epoch']}. Did it read "
         f"the file before rank 0 had written it for certain? Call barrier() on all ranks after save, then load."
     )
-
-
-# ---- helpers ---------------------------------------------------------------------------------
 
 
 def _same_numbers(got: Any, right: Any) -> bool:

@@ -43,9 +43,6 @@ ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 Epoch = list[list[int]]  # [rank] -> its indices
 
 
-# ---- the sampler -----------------------------------------------------------------------------
-
-
 @exercise({EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5})
 def my_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a sampler against torch's DistributedSampler.
@@ -200,9 +197,6 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
         f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) with a fresh "
         f"torch.Generator, seeded with seed + epoch."
     )
-
-
-# ---- the evaluation --------------------------------------------------------------------------
 
 
 @exercise({EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}, needs=needs.GROUP)

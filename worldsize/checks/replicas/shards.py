@@ -163,9 +163,6 @@ def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:
     return [list(map(int, indices)) for indices in steps]
 
 
-# ---- every example once ----------------------------------------------------------------------
-
-
 def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
     takers: list[list[int]] = [[] for _ in range(count)]  # [example] -> ranks that take it
     for rank, steps in enumerate(epoch):
@@ -211,9 +208,6 @@ def _missing(missing: list[int], epoch: Epoch, count: int, batch_size: int) -> s
     if len(missing) == sum(size % n for size in sizes):
         return complaint + f"Is the rest left out where a batch does not divide by {n}?"
     return complaint + "Together the ranks' shares of a batch must be the whole batch."
-
-
-# ---- the same batches everywhere -------------------------------------------------------------
 
 
 def _wrong_lengths(epoch: Epoch) -> Complaint:

@@ -247,9 +247,6 @@ def _wrong_bytes(ended: ArenaResult, steps: int) -> Complaint:
     return said + "Examples and weights stay where they are: only gradients travel, once in every step."
 
 
-# ---- the mistake behind wrong weights --------------------------------------------------------
-
-
 def _wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray) -> Complaint:
     """Return a complaint about the first step at which a rank's line differs from the expected one, or None.
 

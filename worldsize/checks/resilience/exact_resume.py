@@ -94,8 +94,6 @@ def _lives(arena: Arena, fn: Callable, plan: ResumePlan, wrong: list[str]) -> It
         )
 
 
-# ---- one life of one training ----------------------------------------------------------------
-
 Rows = Sequence[dict[str, Any]]
 LifeOf = tuple[int, int, int]  # (life, number of its steps before it is ended, steps that its file holds)
 
@@ -192,9 +190,6 @@ def _wrong_saves(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
 
 def _list(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
-
-
-# ---- the weights -----------------------------------------------------------------------------
 
 
 def _wrong_return(rows: Rows) -> Complaint:

@@ -118,9 +118,6 @@ def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list
     return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
 
 
-# ---- what is left ----------------------------------------------------------------------------
-
-
 def _not_saved(rows: list[Row], data: tuple[np.ndarray, ...]) -> Complaint:
     for row, right in zip(rows, data, strict=True):
         complaint = _raised(row["ended"][-1]) or _wrong_content(row["files"], right)
@@ -264,9 +261,6 @@ def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, dat
     return None
 
 
-# ---- on disk ---------------------------------------------------------------------------------
-
-
 def _not_on_disk(ended: dict[str, Any]) -> Complaint:
     if ended["on_disk"]:
         return None
@@ -274,9 +268,6 @@ def _not_on_disk(ended: dict[str, Any]) -> Complaint:
         "the data got the file's name before they were on disk: if the machine stops now, the name may exist without the data. "
         "Before os.replace: flush the file, then call os.fsync(file.fileno()), while the file is open."
     )
-
-
-# ---- others ----------------------------------------------------------------------------------
 
 
 ADVICE = (

@@ -142,9 +142,6 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
     return None
 
 
-# ---- shares ----------------------------------------------------------------------------------
-
-
 def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
     taken = Counter(chain.from_iterable(shares.values()))
     for sample in taken:
@@ -267,9 +264,6 @@ def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
         lost = "the samples are sorted here by their numbers" if ascending else "the epoch's order is lost here"
         return f"{lost} (a set keeps no order, and sorted makes a new one). Take the samples as they stand in order[done:]."
     return f"{dealt}."
-
-
-# ---- the rate --------------------------------------------------------------------------------
 
 
 def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:

@@ -166,9 +166,6 @@ def _gathered(held: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([cut(own, len(held))[r] for r, own in enumerate(held)])
 
 
-# ---- weights ---------------------------------------------------------------------------------
-
-
 def _wrong_weights(held: Sequence[Any], right: list[Trained], task: Replicas) -> Complaint:
     start = own_alone(task.weights, task.world_size)
     if all(np.array_equal(got, given, equal_nan=True) for got, given in zip(held, start, strict=True)):
@@ -208,9 +205,6 @@ _SLIPS = {
         "tensor_split returns."
     ),
 }
-
-
-# ---- state -----------------------------------------------------------------------------------
 
 
 def _wrong_state(states: Sequence[Any], right: list[Trained], task: Replicas) -> Complaint:
@@ -267,9 +261,6 @@ def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Com
                 f"gradient; expected none. Keep the state of its own part alone."
             )
     return None
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> Complaint:

@@ -101,8 +101,6 @@ class ShardedRun:
     grad_x: list[ByRank] = field(default_factory=list)
     weights: list[ByRank] = field(default_factory=list)
 
-# ---- an MLP, x whole on all ranks ------------------------------------------------------------
-
 
 def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE) -> ShardedRun:
     """Train with tensor parallelism on n ranks; n = 1 is one device."""
@@ -167,9 +165,6 @@ def _mlp_backward(
     if not mistake.relu_last:
         inward = inward * (hidden > 0)
     return inward @ w.up, (inward.T @ x, inward.sum(0), of_summand.T @ _active(hidden, mistake), grad.sum(0))
-
-
-# ---- a block, its tokens spread over the ranks -----------------------------------------------
 
 
 def block_on_ranks(

@@ -106,9 +106,6 @@ _ADVICE = {
 }
 
 
-# ---- one process -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class OptimizerSlip:
     """A known mistake in the steps; the defaults are no mistake."""
@@ -218,9 +215,6 @@ _SLIPS = {
     OptimizerSlip(forgetful=True): "Each step begins with a new state: make the inner optimizer once, and keep it.",
     OptimizerSlip(twice=True): "Each step was taken twice.",
 }  # fmt: skip
-
-
-# ---- verdicts --------------------------------------------------------------------------------
 
 
 def _examine(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> dict[str, Complaint]:

@@ -178,9 +178,6 @@ def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     return found
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
     layers, n = len(stack.weights), stack.world_size
     for rank, got in enumerate(returned):
@@ -265,9 +262,6 @@ def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
         if rank.missed or (weights_are_right and not rank.all_done):
             return on_other_numbers(rank.rank)
     return None
-
-
-# ---- bytes -----------------------------------------------------------------------------------
 
 
 def _gathers_too_little(ended: ArenaResult, stack: Stack) -> bool:

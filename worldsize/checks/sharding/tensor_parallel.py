@@ -83,9 +83,6 @@ def sequence_parallel(arena: Arena, fn: Callable) -> Iterable[Case]:
     return _cases(arena, fn, BLOCK_SIZES, _block_shards, HALVES)
 
 
-# ---- cases -----------------------------------------------------------------------------------
-
-
 def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callable, messages: str) -> Iterator[Case]:
     for size in sizes:
         shards = _drawn(np.random.default_rng(arena.draws.getrandbits(32)), shards_of, *size)
@@ -159,9 +156,6 @@ _ADVICE = {
 }
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
     for rank, got in enumerate(returned):
         if not has_keys(got, *KEYS):
@@ -183,8 +177,6 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
 
     return None
 
-
-# ---- what is right, and what slips give ------------------------------------------------------
 
 _SLIPS = {
     Mistake(bias_times_ranks=True): (

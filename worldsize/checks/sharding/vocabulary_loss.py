@@ -127,9 +127,6 @@ def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
     return {LOSS: None, GRADIENT: slope, BYTES: dear}
 
 
-# ---- values ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class WordsSlip:
     """A known mistake in loss or gradient; the defaults are no mistake."""
@@ -291,9 +288,6 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
         otherwise=partial(went_through_float32, near_zero=SINGLE),
     )  # fmt: skip
     return wanted.wrong([slope for _, slope in returned])
-
-
-# ---- messages --------------------------------------------------------------------------------
 
 
 def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:

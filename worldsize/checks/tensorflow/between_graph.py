@@ -54,9 +54,6 @@ def between_graph(arena: Arena, fn: Callable) -> Iterable[Case]:
     return [case]
 
 
-# ---- complaints ------------------------------------------------------------------------------
-
-
 _ADVICE = {
     "Cannot assign a device": (
         "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master the session is local "

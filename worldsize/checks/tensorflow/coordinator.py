@@ -102,9 +102,6 @@ class PlayedCoordinator:
         return wave
 
 
-# ---- one run for several cases ----------------------------------------------------------------
-
-
 def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], examine: Examine) -> Iterator[Case]:
     """Yield a case for each name, all answered by one run, because TensorFlow starts slowly.
 
@@ -121,9 +118,6 @@ def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], exami
 
     for k, name in enumerate(names):
         yield Case(name, lambda k=k: row(k), lambda ended, name=name: examine(name, ended.returned[0]))
-
-
-# ---- an exact score --------------------------------------------------------------------------
 
 
 @exercise(

@@ -35,9 +35,6 @@ IN_FLOAT32 = 8  # powers of ten that add up exactly in float32; more copies are 
 MEAN = 1e-3  # relative: float32 holds 7 of the sum's 8 digits, and other mistakes are far off
 
 
-# ---- missing devices -------------------------------------------------------------------------
-
-
 @exercise({PLAIN: 0.25, ODD: 0.75}, needs=needs.TENSORFLOW)
 def missing_devices(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a query of TensorFlow's devices.
@@ -115,9 +112,6 @@ def _plain(name: str) -> str:
     if found is None:
         return name
     return f"{found[1].upper()}:{found[2]}"
-
-
-# ---- a sum that meets in a tree --------------------------------------------------------------
 
 
 @exercise({SUMS: 0.5, IN_A_TREE: 1.0}, seen=dict.fromkeys((SUMS, IN_A_TREE), evidence.GRAPH), needs=needs.TENSORFLOW)

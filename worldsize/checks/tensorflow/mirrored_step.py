@@ -65,9 +65,6 @@ def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
     return [run]
 
 
-# ---- expected steps --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class OneDeviceStep:
     """A step as one device takes it, with the examples of all replicas.
@@ -118,9 +115,6 @@ def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.nd
         losses.append(float(-np.log(picked).sum()))
 
     return OneDeviceStep(weights, counts, slopes, losses)
-
-
-# ---- complaints ------------------------------------------------------------------------------
 
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:

@@ -18,6 +18,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
+from worldsize.units import count
 
 EACH = "a server for each variable, in their order"
 LIGHTEST = "the one that holds the fewest bytes"
@@ -41,7 +42,7 @@ def place_variables(arena: Arena, fn: Callable) -> Iterable[Case]:
     for sizes, servers in fixed + drawn:
         run = partial(arena.call, fn, list(sizes), servers)
         examine = partial(_examine, sizes=sizes, servers=servers)
-        cases.append(Case(f"sizes {sizes}, {servers} server{'s' * (servers > 1)}", run, examine))
+        cases.append(Case(f"sizes {sizes}, {count(servers, 'server')}", run, examine))
     return cases
 
 
@@ -85,18 +86,18 @@ def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> Complai
 
 
 def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
-    count = len(sizes)
-    if got == [k % servers for k in range(count)]:
+    variables = len(sizes)
+    if got == [k % servers for k in range(variables)]:
         return "This is round robin: it counts variables, not bytes."
     if len(set(got)) == 1:
         return "All went to one server: add each variable's bytes to its server's load."
     if got == _fewest_variables(sizes, servers):
         return "The number of variables decided, and their bytes only broke ties."
-    if got == [k * servers // count for k in range(count)]:
+    if got == [k * servers // variables for k in range(variables)]:
         return "The variables were cut into equal blocks: look at their bytes."
 
-    held, largest_first = [0] * servers, [0] * count
-    for k in sorted(range(count), key=lambda k: -sizes[k]):
+    held, largest_first = [0] * servers, [0] * variables
+    for k in sorted(range(variables), key=lambda k: -sizes[k]):
         largest_first[k] = held.index(min(held))
         held[largest_first[k]] += sizes[k]
     if got == largest_first:

@@ -192,9 +192,6 @@ class PlayedServer:
         return found
 
 
-# ---- complaints ------------------------------------------------------------------------------
-
-
 def _examine(tried: Sequence[str], complaint: Complaint) -> dict[str, Complaint]:
     """Return the complaint for the last of the properties, without which the others cannot be judged."""
     *others, last = tried

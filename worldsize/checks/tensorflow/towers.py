@@ -18,6 +18,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.verdict import UNEXAMINED, Complaint
+from worldsize.units import count
 
 ONE_PAIR_EACH = "a (gradient, variable) for each variable, in their order"
 MEAN_GRADIENTS = "the mean of its gradients"
@@ -64,7 +65,7 @@ def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]
 
 def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complaint]:
     got, weights, broke = ended.returned[0]
-    given = [(f"{len(towers)} tower{'s' * (len(towers) > 1)}: ", towers) for towers in cases]
+    given = [(f"{count(len(towers), 'tower')}: ", towers) for towers in cases]
     for (where, _), told in zip(given, got, strict=True):
         complaint = _wrong_pairs(told)
         if complaint:
@@ -76,9 +77,6 @@ def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complai
             return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: where + complaint, STEPS_TAKEN: UNEXAMINED}
 
     return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: None, STEPS_TAKEN: _wrong_steps(weights, broke, lesson)}
-
-
-# ---- complaints ------------------------------------------------------------------------------
 
 
 _BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) groups them by variable."

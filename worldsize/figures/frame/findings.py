@@ -36,9 +36,6 @@ Values = Mapping[str, float | None]
 Text = Callable[[float], str]
 
 
-# ---- numbers ---------------------------------------------------------------------------------
-
-
 def known(values: Values) -> dict[str, float]:
     """Return the values that were measured: without None, NaN and infinity."""
     return {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
@@ -55,9 +52,6 @@ def spread(repeats: Sequence[float]) -> float:
     if len(ordered) < 3:
         return 0.0
     return ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4]
-
-
-# ---- judgements ------------------------------------------------------------------------------
 
 
 def tie(one: float, other: float, spread: float = 0.0) -> bool:
@@ -113,9 +107,6 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
     return [name for name in repeats if level(repeats[name], repeats[best], paired)]
 
 
-# ---- words of a clause -----------------------------------------------------------------------
-
-
 def both(names: Sequence[str], whole: int = 0) -> str:
     """Join names: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
     if MOST_NAMED < len(names) < whole:
@@ -157,9 +148,6 @@ def pronoun(name: str) -> str:
 def extremes(count: int) -> tuple[str, str]:
     """Return words for the least and the greatest of `count` values: "lower" and "higher" of two, else superlatives."""
     return ("lower", "higher") if count == 2 else ("lowest", "highest")
-
-
-# ---- clauses ---------------------------------------------------------------------------------
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
@@ -294,9 +282,6 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
         return ""
     worst = max(far, key=far.get)
     return f"repetitions of {worst} are up to {units.times(far[worst])} times apart: {BUSY}"
-
-
-# ---- the finding -----------------------------------------------------------------------------
 
 
 def line(*clauses: str) -> str:

@@ -65,9 +65,6 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
     return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")
 
 
-# ---- what bands.js reads ---------------------------------------------------------------------
-
-
 def _data(racers: Sequence[Racer], absent: Sequence[str], title: str) -> dict[str, Any]:
     longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
     scale, unit = units.time_unit(longest_s)

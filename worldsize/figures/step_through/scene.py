@@ -139,9 +139,6 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
     return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
 
 
-# ---- what scene.js reads ---------------------------------------------------------------------
-
-
 def _data(
     shown: Sequence[Step], every: Sequence[Step], n: int, stages: Sequence[Layout], title: str, before: tuple[Held, ...]
 ) -> dict[str, Any]:

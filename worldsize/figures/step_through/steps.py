@@ -105,9 +105,6 @@ def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMe
     return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s, tag=t.tag)
 
 
-# ---- who waits -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, order=True)
 class _Wait:
     """A wait of a rank for its part in round `round`, as sender or receiver: it has been ready since `since_s`."""
@@ -162,9 +159,6 @@ def _rest(wait: _Wait | None, kinds: set[str]) -> RankRest | None:
     if kinds:
         return RankRest("waits")
     return None
-
-
-# ---- what each rank holds --------------------------------------------------------------------
 
 
 def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:

@@ -134,9 +134,6 @@ def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
     return min(Limits().memory_bytes, whole // 2)
 
 
-# ---- as Gradescope wants it ------------------------------------------------------------------
-
-
 def result(made: GradeRow, mode: str) -> dict[str, Any]:
     """Return a graded row as `results.json`: a score between 0 and the possible points, text, and a test per exercise."""
     score = _score(made.points, made.possible) if made.exercises else 0.0

@@ -72,9 +72,6 @@ def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
     return partial(sandboxed_rank.function_of, vars(module), errors=errors)
 
 
-# ---- the report ------------------------------------------------------------------------------
-
-
 def _told(result: ArenaResult) -> dict[str, Any]:
     declared = [span for span in result.trace.spans if span.declared]
     return {

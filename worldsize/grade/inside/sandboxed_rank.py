@@ -160,9 +160,6 @@ def warm(framework: str) -> None:
     run_cells([["warm", "import torch\nx = torch.zeros(2).tensor_split(2)"]])
 
 
-# ---- cells -----------------------------------------------------------------------------------
-
-
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
     """Run a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
 

@@ -136,9 +136,6 @@ class _Server:
                 self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
 
 
-# ---- a rank's process ------------------------------------------------------------------------
-
-
 def _enter(order: dict, lines: Sequence[PipeEnds], mode: SandboxMode) -> NoReturn:
     """Run a rank's process from the fork on: isolation, then the job."""
     from worldsize.grade.inside import sandboxed_rank

@@ -109,9 +109,6 @@ def _saved(
     return report | {"files": decode(report["files"], blob)}
 
 
-# ---- the keeper of one save ------------------------------------------------------------------
-
-
 def _keep(
     order: dict[str, Any], job: dict[str, Any], mode: SandboxMode, line: PipeEnds, save: dict[str, Any], files: Files
 ) -> NoReturn:
@@ -241,9 +238,6 @@ def _in_a_row(told: dict[str, Any], code: int) -> dict[str, Any]:
     if told["how"] == "returned":
         return {"how": "returned"}
     return {"how": "raised", "error": text_of(told.get("error"), 400)}
-
-
-# ---- files -----------------------------------------------------------------------------------
 
 
 def _files(folder: int) -> Files:

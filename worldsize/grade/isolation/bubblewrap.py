@@ -55,9 +55,6 @@ class NoSandbox(ValueError):
     """A machine on which no submission can run safely; the message says why and what to do."""
 
 
-# ---- the command -----------------------------------------------------------------------------
-
-
 def environment(framework: Framework) -> dict[str, str]:
     """Return the environment variables of a server with this framework.
 
@@ -194,9 +191,6 @@ def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
 def python(*arguments: str) -> list[str]:
     """Return the command of this Python, by an absolute path without detours."""
     return [os.path.abspath(sys.executable), "-s", "-P", "-B", *arguments]
-
-
-# ---- what this machine can do ----------------------------------------------------------------
 
 
 def best_mode() -> SandboxMode:

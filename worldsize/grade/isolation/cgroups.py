@@ -113,9 +113,6 @@ _PEAK: dict[CgroupVersion, str] = {1: "memory.max_usage_in_bytes", 2: "memory.pe
 _EVENTS: dict[CgroupVersion, str] = {1: "memory.oom_control", 2: "memory.events"}
 
 
-# ---- this machine's cgroups ------------------------------------------------------------------
-
-
 @cache
 def available() -> tuple[Hierarchy, ...]:
     """Return the hierarchies where this process may make cgroups with limits; cached.
@@ -214,9 +211,6 @@ def _enable(home: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-# ---- clean-up --------------------------------------------------------------------------------
 
 
 def remove_left_behind(wait_s: float = 0.0) -> None:

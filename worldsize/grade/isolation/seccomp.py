@@ -18,8 +18,6 @@ from types import ModuleType
 
 from worldsize.engines.libc import demand, libc
 
-# ---- the list --------------------------------------------------------------------------------
-
 _ALWAYS = """
     read readv pread64 write writev pwrite64 close close_range lseek dup dup2 dup3
     open openat stat fstat lstat newfstatat fstatat64 access faccessat readlink readlinkat getdents64 getcwd chdir
@@ -145,8 +143,6 @@ def library() -> ModuleType:
         raise ImportError(f"libseccomp cannot be used ({error}). Install Debian's package libseccomp2") from None
     return pyseccomp
 
-
-# ---- in a rank -------------------------------------------------------------------------------
 
 _SET_SECCOMP, _FILTER = 22, 2
 _JOIN_SESSION_KEYRING = 1

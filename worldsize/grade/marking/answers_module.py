@@ -134,9 +134,6 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
     return [one for one in rows if one in kept]
 
 
-# ---- the module --------------------------------------------------------------------------------
-
-
 def _parts(
     lab: CourseLab, choice: ChosenCells, taken: Mapping[str, TakenAlong], answers: Mapping[str, _Answer]
 ) -> list[str | list[Statement]]:
@@ -228,9 +225,6 @@ def _front_imports(text: str) -> Iterator[str]:
 
     for module, names in sorted(found.items()):
         yield f"from {module} import {', '.join(sorted(names))}"
-
-
-# ---- notes -------------------------------------------------------------------------------------
 
 
 def _notes(

@@ -59,9 +59,6 @@ def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
     return verdict.state, tuple(p for p in verdict.properties if p.passed)
 
 
-# ---- rows ----------------------------------------------------------------------------------------
-
-
 def exercise_row(exercise: Exercise, checked: Checked) -> ExerciseRow:
     """Return the row of an exercise that was checked."""
     verdict = checked.verdict

@@ -114,9 +114,6 @@ def fixed_seed(out: Path, given: int | None) -> int:
     return given
 
 
-# ---- files -------------------------------------------------------------------------------------
-
-
 def find_submissions(folder: Path, labs: Mapping[str, CourseLab], selection: Selection) -> list[HandedIn]:
     """Return one file per student and lab in `folder`: the first whose name gives the lab, else the first.
 
@@ -160,9 +157,6 @@ def _looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
 def path_in(folder: Path, one: HandedIn) -> str:
     """Return a file's path within the submissions folder, as text."""
     return str(one.path.relative_to(folder)).encode("utf-8", "replace").decode()
-
-
-# ---- one call of `grade` -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

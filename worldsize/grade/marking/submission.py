@@ -176,9 +176,6 @@ def expect_notebook_of(lab: CourseLab, found: list[NotebookCell]) -> None:
         raise Ungradable(f"this is lab {other}'s notebook, handed in under the name of lab {lab.number}")
 
 
-# ---- repair ----------------------------------------------------------------------------------
-
-
 def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     """Find a submission's exercise cells, what they take along, and what was tampered with.
 
@@ -255,9 +252,6 @@ def _changes_of_check(exercise: Exercise, found: list[NotebookCell], unnamed: bo
 
 def _claimed(cell: NotebookCell) -> str:
     return repr(cell.points)[:_MOST_FOUND]
-
-
-# ---- set-up cells -----------------------------------------------------------------------------
 
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:

@@ -99,9 +99,6 @@ def same_number(number: str) -> str:
     return number.lstrip("0") or "0"
 
 
-# ---- the layout --------------------------------------------------------------------------------
-
-
 def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
     """Return the layout that most entries are named for. Raises ValueError on a tie."""
     votes = Counter(map(_vote, entries))
@@ -144,9 +141,6 @@ def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
 
 def _is_folder(entry: Path) -> bool:
     return entry.is_dir() and not entry.is_symlink()
-
-
-# ---- entries -----------------------------------------------------------------------------------
 
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:

@@ -92,9 +92,6 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     return task.row(state, reason, seed, unsafe=sandbox.mode == UNSAFE)
 
 
-# ---- the worker's own memory -------------------------------------------------------------------
-
-
 def start_server(mode: SandboxMode, limits: Limits, framework: Framework) -> Server:
     """Start a sandbox's server outside the worker's memory limit: a submission's ranks have the limit that it is promised.
 

@@ -79,9 +79,6 @@ def _found(gradebook: Path, query: str) -> list[tuple]:
         raise ValueError(explained(gradebook, error)) from None
 
 
-# ---- into the gradebook ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ExtraCredit:
     """The extra credit that brings a lab to its points in `overrides.csv`. `alone`: the exercise has no score."""

@@ -216,9 +216,6 @@ def _ended(result: RunResult) -> ArenaResult:
     )
 
 
-# ---- counting a check's runs ------------------------------------------------------------------
-
-
 class LastRunReached(Exception):
     """The end of the run that was asked for; `ended` is its result."""
 

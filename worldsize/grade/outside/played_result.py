@@ -71,9 +71,6 @@ def _is_rank(value: Any, n: int) -> bool:
     return type(value) is int and 0 <= value < n
 
 
-# ---- columns ---------------------------------------------------------------------------------
-
-
 def _transfers(told: Any, n: int) -> tuple[Transfer, ...]:
     columns = _columns(told, _SENT, MOST_MESSAGES)
     for name in ("src", "dst"):

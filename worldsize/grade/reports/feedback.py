@@ -76,9 +76,6 @@ def write(
     return written
 
 
-# ---- pictures --------------------------------------------------------------------------------
-
-
 def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePictures]:
     """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
@@ -116,9 +113,6 @@ def drawn(trace: Trace) -> PagePicture | None:
     picture = figures.messages(trace, in_steps=True)
     width, height = (round(inches * SHOWN_DPI) for inches in picture.get_size_inches())
     return PagePicture(picture.png(), picture.alt, width, height)
-
-
-# ---- places ----------------------------------------------------------------------------------
 
 
 def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]:

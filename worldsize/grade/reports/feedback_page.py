@@ -89,9 +89,6 @@ def page(
     )
 
 
-# ---- what to know and to do -------------------------------------------------------------------
-
-
 def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
     """Yield the notes at the page's head: points given by hand, missing points, lateness, and no sandbox."""
     if by_hand:

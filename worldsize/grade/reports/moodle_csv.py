@@ -135,9 +135,6 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     return _filled_in(theirs, meant, mark, possible, no_lab)
 
 
-# ---- Moodle's own worksheet --------------------------------------------------------------------
-
-
 def _filled_in(
     theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float, no_lab: set[str]
 ) -> MarkSheet:  # fmt: skip

@@ -89,9 +89,6 @@ def write(found: Iterable[Need], grades: Path) -> Path:
     return path
 
 
-# ---- rows --------------------------------------------------------------------------------------
-
-
 def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
     """Yield rows whose points, or lack of points, a person should look at."""
     for row in rows:

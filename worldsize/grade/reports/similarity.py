@@ -189,9 +189,6 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
     return papers, unread
 
 
-# ---- one exercise ----------------------------------------------------------------------------
-
-
 def compare(
     lab: CourseLab,
     exercise: Exercise,
@@ -250,9 +247,6 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 
     _, (of_one, of_other), _ = compare_files(one.fingerprint, other.fingerprint)
     return SimilarAnswers(one, other, float(of_one * one.size + of_other * other.size))
-
-
-# ---- fingerprints ----------------------------------------------------------------------------
 
 
 def given_runs(lab: CourseLab) -> frozenset[int]:

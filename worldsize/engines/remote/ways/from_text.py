@@ -93,9 +93,6 @@ def _wrong(text: str, part: str, expected: str) -> ValueError:
     return ValueError(f"{VARIABLE}={text!r}: at {part.strip()!r}: expected {expected}")
 
 
-# ---- values ----------------------------------------------------------------------------------------
-
-
 def _whole(value: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]*", value):
         raise ValueError("a whole number of at least 1")
