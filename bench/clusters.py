@@ -4,8 +4,6 @@
 are in no fit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from worldsize import data

@@ -8,8 +8,6 @@ of a small tensor over gloo. Left out: what happens when a host is lost (tests/h
     python bench/hosts.py [--hosts 2] [--ranks 4] [--repeats 20] [--most 64] [--smoke]
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

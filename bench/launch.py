@@ -10,8 +10,6 @@ interval. Left out: what happens when a rank fails (tests/soak).
     python bench/launch.py --only worldsize --against ../worldsize-before [--ranks 4] [--repeats 40]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

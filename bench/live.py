@@ -8,8 +8,6 @@ other browsers, and a kernel on another machine.
     python bench/live.py [--seconds 10] [--repeats 20] [--smoke]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

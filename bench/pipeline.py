@@ -7,8 +7,6 @@ Left out: models (lab 03), links on which messages queue.
     python bench/pipeline.py [--ranks 2 4 8] [--forward-ms 20] [--repeats 5] [--smoke]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import report

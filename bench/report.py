@@ -4,8 +4,6 @@ A table is printed; the raw numbers and the picture go to `bench/out/`, which gi
 judgement but the targets that a bench names itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ the sum. Left out: shaped links (`bench/fabric.py`).
     python bench/ring.py [--ranks 2 4 8] [--sizes-mb 1 16 64] [--repeats 15] [--smoke]
 """
 
-from __future__ import annotations
-
 import ast
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ one core. The programs are those of the simulator's tests.
     python bench/simulated.py [--ranks 2 4 8] [--repeats 5] [--smoke]
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -10,8 +10,6 @@ that is not there, or fails, is reported with its reason.
     python bench/stay.py [--ranks 4 16 64] [--peers-python PATH] [--only worldsize ipyparallel] [--smoke]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ Ours is warm, since a notebook starts it once; its first launch is measured apar
     python bench/strategies.py [--repeats 9] [--smoke]
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

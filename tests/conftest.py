@@ -1,7 +1,5 @@
 """What every test shares: the repository's root, a home of its own for Jupyter and IPython, and the markers' skips."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The rules of the house that a program can check: order of imports, sizes, docstrings, what importing costs."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re

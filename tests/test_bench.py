@@ -3,8 +3,6 @@
 The usual suite runs one of them, the soak all.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How large a server a class needs: the formula, and the pages that quote it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line: what a person sees, exit codes, and one paragraph for a mistake."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The suite's budget: CPU seconds of whole process trees, and a run that fails where a room uses too much."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The capability sheet: what it finds, how it is shown, and what it says when ranks do not run."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Words about ranks that were not done."""
 
-from __future__ import annotations
-
 from worldsize.failures import Standing, Wait, unfinished_line
 
 

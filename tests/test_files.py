@@ -1,7 +1,5 @@
 """A file that is written whole or not at all, and a folder that goes whole."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from itertools import islice

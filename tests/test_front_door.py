@@ -1,7 +1,5 @@
 """What stands around the course: the files that other places read, the papers of the house, and the pages in docs/."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

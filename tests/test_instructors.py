@@ -1,7 +1,5 @@
 """The pages for instructors say what is so: their samples, syllabi, minutes, and the places that they name."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Faults that measure the tests: drawn from a seed, planted where they were drawn, and gone afterwards."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import door_faults

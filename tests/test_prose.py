@@ -1,7 +1,5 @@
 """Plain English where a program can check it: docstrings of the package, and the documents. docs/style.md has the rules."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

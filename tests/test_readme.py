@@ -1,7 +1,5 @@
 """What the README says still holds: its commands, packages, links and its table of labs; and the table of places."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

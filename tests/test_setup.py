@@ -1,7 +1,5 @@
 """Setting up: one list of dependencies, one set of versions, and the same set through `make` and through conda."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

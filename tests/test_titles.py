@@ -1,7 +1,5 @@
 """The title of a cell: read with tolerance, written in one exact form."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.titles import Title, title_of

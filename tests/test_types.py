@@ -3,8 +3,6 @@
 `pyproject.toml` has the rules. A further rule that mypy has no word for: a private name is overridden in its own room only.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

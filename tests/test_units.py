@@ -1,7 +1,5 @@
 """Numbers as text: each in the unit in which it is easiest to read."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

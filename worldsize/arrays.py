@@ -3,8 +3,6 @@
 `fabric` and `grade.frames` handle bytes on a wire.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

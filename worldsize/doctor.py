@@ -5,8 +5,6 @@ second shows the cost of every later launch. Questions that need torch (backends
 nor CUDA starts in the caller. As in `brew doctor`, each failing row says what to do next.
 """
 
-from __future__ import annotations
-
 import html
 import importlib.metadata
 import io

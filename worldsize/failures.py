@@ -5,8 +5,6 @@ against the notebook's own cells. The idea of leading with the first failure is 
 `torch.distributed.elastic.multiprocessing.errors`. `errors.py` holds the exceptions; `engines/` detects the failures.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import re

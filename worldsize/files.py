@@ -4,8 +4,6 @@ The text goes to a temporary file beside the target, which rename(2) then replac
 same file are left to the callers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

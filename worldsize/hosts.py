@@ -11,8 +11,6 @@ Checks of exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slu
 first launch of an unedited notebook. `engines/remote` has the implementation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from worldsize.engines import current_engine

@@ -4,8 +4,6 @@ A link is full duplex and belongs to a rank: everything the rank sends leaves th
 enters through one ingress. Switches and topologies are left out: every pair of ranks is one hop apart.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ host. JupyterHub's `CPU_LIMIT` (cores) and `MEM_LIMIT` (bytes) count even if the
 cores is Python 3.13's `os.process_cpu_count()`, plus quota and hub. `doctor.py` asks a rank about GPUs.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from contextlib import suppress

@@ -4,8 +4,6 @@ This module alone runs only in a notebook: it starts the agent at once, shows ru
 a student's function from the cells that count before a check runs it.
 """
 
-from __future__ import annotations
-
 import os
 
 from worldsize import data, figures

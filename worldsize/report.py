@@ -4,8 +4,6 @@ Both calls only append to lists of the rank's process, which its connection to t
 rank both do nothing, so that a function can be tried in the notebook first.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A student may have changed the line, so the parser tolerates other spaces and an
 compares with `Title.line`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal, cast

@@ -3,8 +3,6 @@
 Sizes are decimal (1 MB is 10**6 bytes), as links are. `links.py` parses units.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -6,8 +6,6 @@ print lands in this process's standard output, or is fetched and printed there. 
 in turn (`bench/launch.py`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

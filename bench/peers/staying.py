@@ -5,8 +5,6 @@ Python program calls itself; those that a notebook's kernel drives are in `stayi
 but the standard library, since each peer runs in its own Python. Left out: several of them in turn (`bench/stay.py`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 In a file of its own, because it can only be made where torchmonarch is.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -3,8 +3,6 @@
 The seconds of a cell are those from its request to the kernel's idle message. Left out: what each text does (`staying.py`).
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import re

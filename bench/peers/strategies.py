@@ -2,8 +2,6 @@
 as TensorFlow's guides start one: `TF_CONFIG` in the environment, the name of the work as argument.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -4,8 +4,6 @@ As a script it is what torchrun runs. It imports torch alone, so that an engine 
 for nothing else.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """`make support`: run every cell and write `datasets/support.json`."""
 
-from __future__ import annotations
-
 from bench.tf_support.matrix import run, save
 from worldsize.tf.support import RECORD
 

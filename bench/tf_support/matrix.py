@@ -3,8 +3,6 @@
 `trials.py` and `trials_tf1.py` hold the trials, `worldsize.tf.support` the matrix as data.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import platform

@@ -5,8 +5,6 @@ weights and in the optimizer's counter. The functions run in tasks of `worldsize
 lists the cells; `trials_tf1.py` holds TensorFlow 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

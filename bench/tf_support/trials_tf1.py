@@ -3,8 +3,6 @@
 All use `tf.compat.v1`, with the model and data of `trials`. Left out: queues, savers, summaries.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -102,5 +100,3 @@ def between_graphs(task: Any, synchronous: bool) -> Outcome:
         if synchronous:
             return compared(held)
         return counted(held, None, SCHEDULED * there)
-
-

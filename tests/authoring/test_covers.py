@@ -1,7 +1,5 @@
 """A lab's cover: a picture of its own run, kept beside the labs and named with its words at the top of each notebook."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

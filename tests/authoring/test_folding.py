@@ -1,7 +1,5 @@
 """Which cells are folded when a lab is opened, and that nothing else is hidden."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The student bundle: what goes out, what never does, and the same bytes each time."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which runs the site shows: those of the source as it is, with the lab's own parameters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

@@ -3,8 +3,6 @@
 The browser and the server are those of the whole folder, and end with it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

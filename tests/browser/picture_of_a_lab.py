@@ -3,8 +3,6 @@
 Lab 06 runs with small sizes; a guess is typed and its cell is run, as a student would do. Nothing is drawn by hand.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

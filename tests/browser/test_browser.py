@@ -3,8 +3,6 @@
 The file from the disk is nbconvert's HTML, read with no network.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.lab06 import ADDED, LONG, outputs, write

@@ -1,7 +1,5 @@
 """nbgrader's formgrader in a browser, over a class of 45: everybody is listed, and what a person gives goes all the way out."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The live view in a browser: on a page of its own, with made-up news of ranks, and how a picture takes its place in Lab."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

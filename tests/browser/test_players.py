@@ -3,8 +3,6 @@
 On pages of their own, in JupyterLab after a reload, and with motion reduced.
 """
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook

@@ -3,8 +3,6 @@
 A cell that should be seen at work goes on until the test makes a file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A page that is reloaded while its kernel lives: knobs and predictions go on; and what stays when the kernel is gone."""
 
-from __future__ import annotations
-
 import re
 
 import nbformat

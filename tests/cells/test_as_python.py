@@ -1,7 +1,5 @@
 """A notebook's cell as Python: what the check in the notebook and the grader read is the same, and runs as in the notebook."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

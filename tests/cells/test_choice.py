@@ -1,7 +1,5 @@
 """Which cells count: of the cells that ran, and of a saved notebook; and which set-up cells are not the release's."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.cells import AskedExercise, ChosenCells, NotebookCell, changed_setups, chosen, digest, taken_along

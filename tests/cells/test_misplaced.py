@@ -1,7 +1,5 @@
 """Answers that stand where a grade cannot take them, and where each is found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The cells of a notebook's file: what is kept is what `json` would read, and a worker's memory suffices."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

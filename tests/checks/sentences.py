@@ -6,8 +6,6 @@ Numbers and quoted names are taken out of a sentence first. Prints each sentence
 mistakes are two, it should be split, or say both. Left out: what needs processes of its own.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import defaultdict

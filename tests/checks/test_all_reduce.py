@@ -1,7 +1,5 @@
 """Lab 06's checks: what a neighbour's answer earns, and rounds that no clock decides."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

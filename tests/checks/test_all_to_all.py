@@ -1,7 +1,5 @@
 """Rounds of an all-to-all, from messages made up here: the order of each rank's own calls decides, and no clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.checks.collectives.all_to_all import more_rounds

@@ -1,7 +1,5 @@
 """What lab 02 says of the check of its fit is what the check does."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The arena of a notebook: how a student's function ends there, and what comes back."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import secrets

@@ -1,7 +1,5 @@
 """What lab 16's checks claim of themselves: how little is left to luck, and that a made-up cluster shows what a model lacks."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

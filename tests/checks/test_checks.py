@@ -1,7 +1,5 @@
 """The checks of exercises: wrong answers fail with words that name the mistake, right ones earn every point."""
 
-from __future__ import annotations
-
 import functools
 import re
 import time

@@ -1,7 +1,5 @@
 """The notebook's check: most cases in simulated time, some again on real ranks, and the verdict that real ranks would give."""
 
-from __future__ import annotations
-
 import pytest
 from typing_extensions import override
 

@@ -1,7 +1,5 @@
 """The kit of a check: its declaration, the values that it expects, the bytes that it needs, draws until a case tells."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the checks of lab 14 compare with: drawn so that no luck decides, and true by another way of working it out."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

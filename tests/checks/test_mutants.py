@@ -1,7 +1,5 @@
 """Answers that are edits of others: what an edit has to say, and what is seen of the function that comes of it."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

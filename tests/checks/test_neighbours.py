@@ -1,7 +1,5 @@
 """The property that is an exercise's idea carries its points: the answer of a neighbour, pasted, earns a third at most."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.answers import ANSWERS

@@ -1,7 +1,5 @@
 """A check's own callables among the inputs of a task of TensorFlow: they answer there, and the check sees each call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

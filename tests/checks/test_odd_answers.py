@@ -1,7 +1,5 @@
 """Whatever a student's function returns, a check has words for it: no answer, however odd, breaks a check."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable

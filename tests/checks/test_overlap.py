@@ -1,7 +1,5 @@
 """What a check of overlap makes of a machine that is busy, and of an order of work that is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

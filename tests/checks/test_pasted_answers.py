@@ -3,8 +3,6 @@
 A pasted answer has every fixed case right. It is judged as the grader judges, which stops at the first case that is wrong.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What the checks of lab 15 hold answers against: a day replayed, a training put together of parts, a folder that is watched."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import fields
 from itertools import combinations, pairwise

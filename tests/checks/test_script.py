@@ -1,7 +1,5 @@
 """The scripts by which the checks of lab 05 play a server's workers, and what has to come out: rules, with no launch."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

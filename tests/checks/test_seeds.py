@@ -3,8 +3,6 @@
 In simulated time, also in another order of events, and right answers in launches too.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.checks.mutants import says

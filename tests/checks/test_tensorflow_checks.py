@@ -1,7 +1,5 @@
 """The checks of TensorFlow's exercises without TensorFlow: what a case tries, and what a mistake leaves unexamined."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rounds and words of trees, from messages made up here."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.checks.collectives import tree_transfers

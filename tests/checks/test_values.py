@@ -1,7 +1,5 @@
 """What came back from a student's function, in words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a newer release says of itself: the leads of the lines in its CHANGELOG, and of no older release."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A student's notebook and a newer release's: no answer is lost, and all that was not the student's is new."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

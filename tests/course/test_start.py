@@ -1,7 +1,5 @@
 """`worldsize start`: what it says, what it opens, and what it refuses, with JupyterLab and the doctor's ranks left out."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """A course's folder: whole or not at all, renewed without a loss, and refused where something else would suffer."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

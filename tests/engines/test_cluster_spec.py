@@ -1,7 +1,5 @@
 """What the processes of a TensorFlow cluster are told."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.engines.cluster_spec import Cluster, fail_fast

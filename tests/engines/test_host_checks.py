@@ -1,7 +1,5 @@
 """What a host and this machine compare before ranks run on both."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

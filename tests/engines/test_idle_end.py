@@ -1,7 +1,5 @@
 """A helper that starts ranks ends after minutes without a launch, and comes back with the next one."""
 
-from __future__ import annotations
-
 import math
 import threading
 

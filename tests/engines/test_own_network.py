@@ -1,7 +1,5 @@
 """Ranks in a network of their own: they reach each other, nobody else reaches them, and a system that refuses it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which rank runs on which host: neighbours together, as much on each as its cores or GPUs carry."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """When the time limit of a job begins, on a clock of the test's own: no rank is started, and nobody waits."""
 
-from __future__ import annotations
-
 import multiprocessing as mp
 from dataclasses import dataclass, field
 from pathlib import Path

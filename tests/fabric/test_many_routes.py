@@ -1,7 +1,5 @@
 """An all-reduce over several rings or two trees leaves the sum on every rank, and its routes are as NCCL describes them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

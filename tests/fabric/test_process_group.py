@@ -1,7 +1,5 @@
 """A fabric over a process group that is there already: the conformance suite, and labs' functions under a real torchrun."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import sys

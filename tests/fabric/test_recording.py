@@ -1,7 +1,5 @@
 """What a recorded fabric publishes of a rank while it waits."""
 
-from __future__ import annotations
-
 from worldsize.fabric.recording import WaitState
 
 

@@ -1,7 +1,5 @@
 """A watched tensor: what is noted of each message."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -3,8 +3,6 @@
 The simulation is coloraide's. Left out: the palettes by themselves (`test_tokens`).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What one curve answers: from where it keeps a limit, where it is least, where most of it lies; and how numbers are said."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize import figures

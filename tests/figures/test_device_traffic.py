@@ -1,7 +1,5 @@
 """The picture of what a step moves between devices: totals by device, panels, and what waits for an exercise."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

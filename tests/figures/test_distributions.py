@@ -1,7 +1,5 @@
 """Distributions in lanes: what they say, and that they can be read."""
 
-from __future__ import annotations
-
 import warnings
 
 import matplotlib

@@ -1,7 +1,5 @@
 """Pictures that explain by formulas or by a recorded run: ZeRO's stages, cut matrices, a collective's steps, bandwidths."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from matplotlib.colors import to_hex

@@ -1,7 +1,5 @@
 """The pictures: what they say, that they can be read, and that they stay small."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io

@@ -1,7 +1,5 @@
 """A replay as one SVG that moves by itself."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

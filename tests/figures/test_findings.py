@@ -1,7 +1,5 @@
 """The words of findings: each holds for its numbers, also where they tie, are few, are zero or are missing."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

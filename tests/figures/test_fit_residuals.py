@@ -1,7 +1,5 @@
 """Residual plots: which line is off by how much, in words and in the picture."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 

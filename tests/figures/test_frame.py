@@ -1,7 +1,5 @@
 """What stands round a picture: questions from outside, findings from the data, axes that say what they are."""
 
-from __future__ import annotations
-
 import inspect
 import random
 

@@ -1,7 +1,5 @@
 """Days of failures: what is kept, what falls, and that it can be read."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 

@@ -1,7 +1,5 @@
 """What stands beside lines, bars and arrows: names at the ends of curves, a bracket between two bars, a size on a bundle."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Curves with repetitions and marks: what is drawn of them, what ties within their ends, and what is said."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 

@@ -1,7 +1,5 @@
 """The picture of a pipeline: what it says and what it draws."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

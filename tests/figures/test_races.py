@@ -1,7 +1,5 @@
 """Races of bars: what several groups have in common is said once, how near predictions were is said, and lines are explained."""
 
-from __future__ import annotations
-
 import matplotlib
 import pytest
 

@@ -1,7 +1,5 @@
 """Replays: whose clock starts when, who ends first, where ranks stand, what is on the screen at a moment, and the HTML."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

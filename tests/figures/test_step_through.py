@@ -1,7 +1,5 @@
 """Step-throughs: what a step is, what it says, what ranks are seen to hold, and the HTML that carries it."""
 
-from __future__ import annotations
-
 import base64
 import html
 import itertools

@@ -1,7 +1,5 @@
 """A picture as SVG: small, of tokens alone, safe beside others on a page, and a PNG with it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Design tokens: colours that everybody can tell apart, on a light ground and on a dark one."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

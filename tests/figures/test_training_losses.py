@@ -1,7 +1,5 @@
 """Losses against steps and against seconds: what the picture says, and what it leaves out."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

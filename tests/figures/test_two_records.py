@@ -1,7 +1,5 @@
 """A step in two records on one axis: which rows there are, what they say together, and what one of them lacks."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The pictures of lab 09, and declared time in a graph: what each says, and that not-yet input is drawn."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention over a sequence on several ranks: pairs, bytes and seconds, against a count and against simulated ranks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The alpha-beta formulas against numbers worked out by hand and a slow simulation of every message."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import dataclass

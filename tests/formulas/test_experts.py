@@ -1,7 +1,5 @@
 """Experts on several ranks: capacity, rows that travel, and how uneven a router is."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.formulas import experts

@@ -1,7 +1,5 @@
 """Schedules played on paper: dependencies, length, micro-batches in flight; and the same read back from spans."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.formulas import cost, pipeline

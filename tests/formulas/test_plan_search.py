@@ -1,7 +1,5 @@
 """The search for a plan tries all that the sizes admit, and takes the fastest that fits."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.checks.capstone import plans as asked

@@ -1,7 +1,5 @@
 """The laws of scaling, and the numbers that checks read."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

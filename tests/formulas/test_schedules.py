@@ -1,7 +1,5 @@
 """Interleaved 1F1B and split backwards have, played on paper, the bubbles that their papers promise; so has 1F1B."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

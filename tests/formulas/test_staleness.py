@@ -1,7 +1,5 @@
 """The formulas of asynchronous training, each against a count or a run of what it is about."""
 
-from __future__ import annotations
-
 import heapq
 import random
 

@@ -1,7 +1,5 @@
 """The bodies of the GPU tests, run on the CPU: so that on a GPU machine what fails is a GPU's matter."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

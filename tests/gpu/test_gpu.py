@@ -4,8 +4,6 @@
 bodies are in `gpu_work`, and `test_dry_run` runs those on the CPU, so that they are known to run at all.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

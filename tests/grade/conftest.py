@@ -1,8 +1,6 @@
 """What tests of grading share: an empty gradebook of nbgrader's, which takes seconds to make, Gradescope's zip of one lab, a
 sandbox or a skip, and a bound against hangs."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

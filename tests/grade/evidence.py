@@ -3,8 +3,6 @@
 `python -m tests.grade.evidence` writes the page. Properties, points and evidence are those that the exercises declare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

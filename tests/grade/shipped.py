@@ -4,8 +4,6 @@ Each earned points in a sandbox where nothing was withheld. Lab 04's `quicker_wa
 of both ways above the exercise, and an answer that rounds shares and weighs memory may call them too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """`worldsize answers`: a notebook's answers as a module that imports by itself, and what is said of what it does without."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import json

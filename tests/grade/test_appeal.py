@@ -1,7 +1,5 @@
 """An appeal marks the same file again with the same seed, and shows it beside the mark."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The sandbox arena: it answers a check as the notebook's arena does, with plain values and exact types."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing, suppress
 

@@ -1,7 +1,5 @@
 """The grader's broker: the conformance suite of every fabric, and what only a broker between sandboxes has to do."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Points that a person gave reach what goes out, and an appeal finds its row; what cannot be read is named by its line."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

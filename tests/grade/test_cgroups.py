@@ -1,7 +1,5 @@
 """Cgroups: made only where nobody else keeps them, and there the kernel holds a submission within its memory and its tasks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

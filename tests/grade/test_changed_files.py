@@ -1,7 +1,5 @@
 """Files that change while they are marked are marked again, and rows of files that are gone count nowhere."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

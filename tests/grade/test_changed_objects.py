@@ -1,7 +1,5 @@
 """What a submission has replaced of the course's package is named, and what it only uses is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.graded_arena import arena_of

@@ -1,7 +1,5 @@
 """Every submission of `cheats` gets exactly the points that its code earned, and nothing outside changes."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sqlite3

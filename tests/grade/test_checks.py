@@ -1,7 +1,5 @@
 """What a check says in a notebook it says in a grade: the answers of `mutants`, run in the sandbox instead."""
 
-from __future__ import annotations
-
 import random
 import re
 

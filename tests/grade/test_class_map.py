@@ -1,7 +1,5 @@
 """`worldsize class`: what a class misunderstood is found, nothing is invented, and nobody is named."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

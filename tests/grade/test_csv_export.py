@@ -1,7 +1,5 @@
 """Marks as Canvas's and Moodle's CSV: whose, of which lab, and nothing in it that a spreadsheet would run."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a submission's process declares earns nothing: of each case of `declared` what it has done, and no more."""
 
-from __future__ import annotations
-
 import random
 from importlib import import_module
 

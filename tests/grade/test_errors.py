@@ -1,7 +1,5 @@
 """What goes wrong around a grading is one paragraph: which file, what was expected, what there was, and what to do next."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

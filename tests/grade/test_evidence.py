@@ -1,7 +1,5 @@
 """Where every property of every check is seen: none that the answer's own process alone can see has points."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.grade.evidence import PAGE, page, rows

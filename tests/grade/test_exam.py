@@ -1,7 +1,5 @@
 """`worldsize exam`: every variant has one right answer, computed in two ways, and the files are what an LMS takes."""
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

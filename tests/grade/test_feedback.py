@@ -1,7 +1,5 @@
 """Feedback for students: everything that they need, nothing of anybody else, and no word of theirs that runs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

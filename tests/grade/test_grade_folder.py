@@ -1,7 +1,5 @@
 """A grading can be killed at any moment and goes on, gives the same result each time, and refuses without a sandbox."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The Gradescope autograder: what its zip holds, and what it writes for submissions of every kind in a made-up container."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The Gradescope autograder in Gradescope's own places: set up as root, and run on good and bad submissions."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Own cells in the sandbox: what fails costs what uses it, and what does not go along is named to whom it concerns."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No honest point is lost: every submission of `honest` earns all that its code is worth."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

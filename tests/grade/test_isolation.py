@@ -1,8 +1,6 @@
 """What a rank in a sandbox can ask the kernel for: what it needs, and nothing by which another sandbox could be reached or
 noticed."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from pathlib import Path

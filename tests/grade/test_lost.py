@@ -1,7 +1,5 @@
 """What the grader itself loses is tried again, is never a mark, and cannot be chosen by a submission."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Shards that were graded apart become one folder, which says what a grading of the whole says; what differs is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

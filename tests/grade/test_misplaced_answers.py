@@ -1,7 +1,5 @@
 """An answer that stands where a grade cannot take it: row, page and list say where, and the page gives no idle advice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

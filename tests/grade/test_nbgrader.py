@@ -1,7 +1,5 @@
 """Scores in nbgrader's gradebook: the rows' own, all or none of them, and nothing that a person gave is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

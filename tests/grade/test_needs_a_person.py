@@ -1,7 +1,5 @@
 """What needs a person: every command names the lost, the doubled, the gone and the ungradable, and marks none of them."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from dataclasses import replace

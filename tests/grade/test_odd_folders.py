@@ -1,7 +1,5 @@
 """Links, pipes, devices and folders among submissions: every command that takes such a folder ends, and others' files count."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """An ordinary user who grades: a submission has the same number of a user as the grader, and can harm itself alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The course's own answers, in the place of a student's failed one: what builds on it counts, and no reference is shown."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

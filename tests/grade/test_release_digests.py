@@ -1,7 +1,5 @@
 """What decides a mark changes the release, and nothing else does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cheats replace functions of the package. One whose function has moved would replace nothing, and so could not fail."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from functools import reduce

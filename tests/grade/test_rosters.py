@@ -1,7 +1,5 @@
 """Sheets filled into what Canvas and Moodle exported, imported by their own rules: our marks arrive, and nothing else changes."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A grade as a file and as a table: whole or not at all, under a name that no student steers, and readable."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

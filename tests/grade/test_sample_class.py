@@ -1,7 +1,5 @@
 """`worldsize sample-class`: who is in the class, and what each of them hands in."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

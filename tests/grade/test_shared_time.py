@@ -3,8 +3,6 @@
 The usual suite makes the machine up; on a real one, with others that want it too, the soak tries the same.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

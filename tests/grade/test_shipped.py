@@ -1,7 +1,5 @@
 """No function that the package ships earns an exercise's points in a graded run, and no rank can read how one is written."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Similarity: a copy is found whatever its names and spaces, honest answers are apart, the release's own code is nothing."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

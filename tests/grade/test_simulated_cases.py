@@ -3,8 +3,6 @@
 Real ranks earn points; what cheats in simulated time, or does not play, is known for it and costs the grader nothing.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a row says of a file that is not quite a lab's notebook, and of an answer with something left in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

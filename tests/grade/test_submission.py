@@ -1,7 +1,5 @@
 """What was handed in: whose it is, of which lab, which cells count, and what was tampered with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whose a file is: what an LMS wrote into its name says so, and nothing that a student can name does."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TensorFlow in a sandbox: the notebook's answers, the same walls, and nothing that outlives its run."""
 
-from __future__ import annotations
-
 import os
 import socket
 import textwrap

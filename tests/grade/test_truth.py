@@ -4,8 +4,6 @@ Each source is an exercise's cell of labs 06, 09, 10, 11, 13 and 16. It earned p
 answer, or what it saw, in the process of the submission.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """A writer as its warden sees it, from outside its process, in every kind of sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

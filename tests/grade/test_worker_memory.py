@@ -1,7 +1,5 @@
 """The memory of a worker: no submission makes it large, what ranks hold is apart, and one that stays full marks no more."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

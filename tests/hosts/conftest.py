@@ -1,7 +1,5 @@
 """Hosts for tests of what crosses machines, made once for a session; skipped where they cannot be made."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence

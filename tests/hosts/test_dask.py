@@ -1,7 +1,5 @@
 """Hosts of a Dask cluster: a scheduler on this machine, and workers on two hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

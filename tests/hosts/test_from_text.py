@@ -1,7 +1,5 @@
 """`WORLDSIZE_HOSTS` names hosts in one line, and says which part of it is wrong."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

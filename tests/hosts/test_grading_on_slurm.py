@@ -1,7 +1,5 @@
 """A folder graded by Slurm on two nodes says what one machine says, also where a node is killed in the midst."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What strangers may try at the door, and another user of this machine: nothing is let in, and the open hosts go on."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

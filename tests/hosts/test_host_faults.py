@@ -1,7 +1,5 @@
 """Sixty faults in busy runs on two hosts over a network: who failed is named in time, and nothing is left anywhere."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import random

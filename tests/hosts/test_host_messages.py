@@ -1,7 +1,5 @@
 """Messages that the head cannot read or did not expect: their host is refused or lost by name, the other hosts go on."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable

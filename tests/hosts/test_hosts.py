@@ -1,7 +1,5 @@
 """Launches on two other hosts, over a program's standard input and output: unedited calls, and what comes back."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 `WORLDSIZE_HOSTS` alone opens them. A launch of one rank is on one host, as it must be.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ranks that stay on two other hosts: the same calls, failures and evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

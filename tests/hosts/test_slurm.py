@@ -3,8 +3,6 @@
 The usual suite opens them once, in the engineer's journey; the long campaign has what may go wrong in a queue.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

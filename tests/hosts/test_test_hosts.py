@@ -1,7 +1,5 @@
 """The hosts, the Slurm and the ssh server that other tests stand on do what they say, and leave nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

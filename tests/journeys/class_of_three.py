@@ -4,8 +4,6 @@ A mistake is an edit of the course's own answer. What it costs is written beside
 `docs/what-earns-points.md`. In `thorough` classes, which are the soak's, who makes a mistake has all other answers, too.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import dataclass

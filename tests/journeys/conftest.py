@@ -1,7 +1,5 @@
 """What the journeys share: the doors that a module has entered, and a person in an empty folder."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.journeys.doors import Entered

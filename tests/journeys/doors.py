@@ -4,8 +4,6 @@ The list is read from the command line and the documents. A journey's module dec
 the doors that its commands went through. Left out: the table of doors that no test can enter (`test_every_door`).
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable

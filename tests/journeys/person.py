@@ -4,8 +4,6 @@ Each command is a shell's, with its own time limit, in a session of its own: wha
 so fails at the limit. Nothing of the tests' environment speaks to it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 `notebook_runs` executes each once, in a kernel of its own, for all tests that look at it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

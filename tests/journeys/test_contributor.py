@@ -1,7 +1,5 @@
 """A contributor: a typo mended in a lab and built, a new export, a cover drawn, and everything generated cleaned away."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

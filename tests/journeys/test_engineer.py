@@ -1,7 +1,5 @@
 """An engineer: the blocks of docs/own-work.md and docs/clusters.md in their order, ssh and Slurm on two hosts of this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every door is entered by a journey, or stands in the table below with the reason why no test can enter it."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

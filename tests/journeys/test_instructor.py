@@ -3,8 +3,6 @@
 The class is `class_of_three`. Commands are typed as docs/grading.md and docs/instructors.md print them.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

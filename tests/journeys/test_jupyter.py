@@ -3,8 +3,6 @@
 `papermill --prepare-only` writes the small sizes into the notebooks, and the programs know nothing of them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -49,4 +47,3 @@ def test_a_solution_earns_every_point_by_jupyter_s_own_program(person: Person, l
 def test_every_declared_door_was_entered(entered: Entered) -> None:
     entered.closed |= {run_of(lab): "runs in the soak" for lab in SOAK}
     entered.check()
-

@@ -3,8 +3,6 @@
 Each hand-in is the solved notebook with what some student did to it. Nothing here is an attack (`tests/grade/test_cheats`).
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import json

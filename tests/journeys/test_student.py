@@ -3,8 +3,6 @@
 Nothing is downloaded: pip finds the packages of the tests' environment, but for the course's own, as those already there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

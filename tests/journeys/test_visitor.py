@@ -1,7 +1,5 @@
 """A visitor: the documents' links, the site of `make site` with a lab that a test run has made."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

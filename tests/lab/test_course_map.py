@@ -1,7 +1,5 @@
 """The map of the course: layers by what a lab stands on, points, and ways into the notebooks."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pictures of all positions of a cell's knobs, drawn in a headless run where no position needs ranks."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import html

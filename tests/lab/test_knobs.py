@@ -1,7 +1,5 @@
 """Knobs: the picture is drawn anew with what was chosen, and what goes wrong is said beside the controls."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

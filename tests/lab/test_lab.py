@@ -1,7 +1,5 @@
 """What a student predicted, measured and earned: kept in a file, shown in a table, never lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Progress over the course: what is counted, what comes next, and where it is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.cells.released import EXERCISES

@@ -1,7 +1,5 @@
 """A typed number: its notations, its units, and what is asked back."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.lab.typed_number import parse_number

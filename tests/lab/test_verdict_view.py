@@ -1,7 +1,5 @@
 """A verdict in a notebook: every word of it is text, what passed says so, and what is not written is quiet."""
 
-from __future__ import annotations
-
 import re
 
 from worldsize.checks.verdict import Property, Verdict

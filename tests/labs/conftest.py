@@ -1,7 +1,5 @@
 """What the tests of the labs share: a lab's notebooks, executed once for all of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.notebook_runs import Execute, NotebookRuns

@@ -4,8 +4,6 @@ Every section still shows its effect, in about a tenth of the work. A lab whose 
 Left out: sentences that hold at full size only; `make soak PART=labs` runs every lab with its own parameters.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 QUICK: dict[str, dict[str, Any]] = {

@@ -7,8 +7,6 @@ told; `NN.json` beside it keeps what the checks say of them. `--anew` asks the c
 Left out: right answers, of which a test finds no line on a page.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -1,7 +1,5 @@
 """Lab 11 beyond its checks: the wrapper of any module at every size, on a plain process group, and beside DDP."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The usual run looks at the first lab; the soak at all labs in full size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every lab in JupyterLab and in Notebook 7, light and dark, wide and narrow: executed before, or run there and reloaded."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How workers share the runs of notebooks: a run under way is waited for, and one that failed fails every test of it."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ a few solutions with small parameters, whose points `tests/journeys/test_ci.py` 
 shipped, and every solution at full size.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ was changed so that one does. A question of a picture that is asked none in the 
 that no cell calls for, such as a deadlock's, has a row without backticks, which nothing holds.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No lab states a run's result before the run: what stands over a picture is a question, and the picture answers it."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

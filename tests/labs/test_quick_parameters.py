@@ -1,7 +1,5 @@
 """The table of small sizes: it names parameters that the labs have, with other values of their kind."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The notebook that is kept by hand, `labs/scratch.ipynb`: it goes out without outputs, runs as it is, and shows its mistake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

@@ -3,8 +3,6 @@
 The soak alone makes it: with one lab, and with all of them, where it looks at every page.
 """
 
-from __future__ import annotations
-
 import functools
 import http.server
 import re

@@ -1,7 +1,5 @@
 """Pages of the site, made from runs that the tests have made: no answer can be read on them. Full runs are the soak's."""
 
-from __future__ import annotations
-
 import json
 
 import nbformat

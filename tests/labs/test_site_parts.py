@@ -1,7 +1,5 @@
 """What a lab's page is made of: its questions and what answers them, folds, widths for a phone, buttons."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

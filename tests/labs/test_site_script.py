@@ -1,7 +1,5 @@
 """The script of a lab's page in a browser: questions, covers, long code, optional parts, knobs. On a page of a few cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages for whoever teaches a lab: they are fresh, tell of what is there, hold no answer, and no student gets them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`launch` from real Jupyter kernels: functions of cells, what a cell shows, the stop button, and kernels that die."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress

@@ -1,7 +1,5 @@
 """What the error of a launch says, where it has to say more than what the rank said itself."""
 
-from __future__ import annotations
-
 import re
 import socket
 import urllib.request

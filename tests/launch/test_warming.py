@@ -1,7 +1,5 @@
 """An engine that is not warm yet: who launches hears of it, and of its end, once."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.engines.agent_client import LocalEngine

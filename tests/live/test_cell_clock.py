@@ -1,7 +1,5 @@
 """A line under a cell that works and says nothing, on a clock that the test sets."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from nbclient import NotebookClient

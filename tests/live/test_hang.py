@@ -1,7 +1,5 @@
 """What is left of a real hang: who waited for whom, in the record, in the table and over the picture."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

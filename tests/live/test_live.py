@@ -1,7 +1,5 @@
 """The live view: what it knows, what it sends and when, and what stays in the notebook."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """What runs leave in a notebook, from a real kernel: live, and headless."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What can be kept of a run: a page that stands alone, a trace for Perfetto, words."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A wait is the same to whoever looks: what a rank is said to do while it waits, and what its trace says afterwards."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """HTML from templates: what a person wrote stays text, nothing is trusted but one picture, and the files are shipped."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

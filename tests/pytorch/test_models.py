@@ -1,7 +1,5 @@
 """The small models: seeded weights, shapes, and images as tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

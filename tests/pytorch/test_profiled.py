@@ -1,7 +1,5 @@
 """What torch's profiler saw of a rank, on the clock of the launch: it lies where our own record says, and in one file with it."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """A schedule on real ranks does its actions in its order, sends what the neighbours need, and waits for what it needs."""
 
-from __future__ import annotations
-
 import pytest
 
 from worldsize.formulas import schedules

@@ -1,7 +1,5 @@
 """Parts of a model as plain data, layers that take a declared time, and the count of what autograd keeps."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass, field

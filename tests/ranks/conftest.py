@@ -1,7 +1,5 @@
 """Ranks that stay, for tests: four that a module shares, and as many of a test's own as it likes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

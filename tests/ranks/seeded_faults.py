@@ -4,8 +4,6 @@ Each takes the campaign, a world, the rank that goes wrong, and what the others 
 "" where it has not.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """A debugger on ranks that stay: `breakpoint()`, looking back at an error, no limit meanwhile, and none without a user."""
 
-from __future__ import annotations
-
 import linecache
 
 import pytest

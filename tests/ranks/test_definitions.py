@@ -1,7 +1,5 @@
 """What goes along from a notebook with a cell on ranks, and what becomes of it there."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 `engineers_session.py` trains by hand, finds two faults by `world.differ`, and goes on after an error and a rank's death.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What goes wrong on ranks that stay: it is told in words, the others come free with what they have, and the next text works."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal
@@ -273,7 +271,6 @@ def test_an_engine_that_is_lost_is_said_and_a_restart_opens_new_ranks(opened):
         world.run("1")
     world.restart()
     assert world["rank"] == [0, 1]
-
 
 
 @pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), 9)"])

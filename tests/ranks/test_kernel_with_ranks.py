@@ -1,7 +1,5 @@
 """Ranks that stay in a real kernel: cells, the stop button, and a kernel that dies in their midst."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psutil

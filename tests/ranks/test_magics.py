@@ -1,7 +1,5 @@
 """`%%ranks` and `%%rank`: what stands on their line, which ranks run the cell, and what a cell may not have."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

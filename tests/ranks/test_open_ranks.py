@@ -1,7 +1,5 @@
 """Ranks that stay: what they keep, what goes to them and comes back, and how they are opened and closed."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """What the ranks of a cell put out: read in order, grouped where ranks say the same, and shown as text and as HTML."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 The worlds have two to five ranks and stay open from one fault to the next, until a rank of theirs has ended.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import statistics

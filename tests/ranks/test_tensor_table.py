@@ -1,7 +1,5 @@
 """`world.table` and `world.differ`: tensors of all ranks side by side, and the first one in which ranks differ."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Programs over the fabric that simulations are tried with: collectives written as a student would."""
 
-from __future__ import annotations
-
 import torch
 
 from worldsize.fabric.collectives import meet

@@ -1,7 +1,5 @@
 """Simulated seconds beside those of real processes over the same links."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

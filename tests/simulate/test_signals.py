@@ -3,8 +3,6 @@
 The handlers are called by hand from a trace function, at lines that are counted, so nothing here hangs on seconds.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Simulated time: the conformance suite of every fabric, exact seconds, and what is refused."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

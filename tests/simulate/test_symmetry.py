@@ -1,7 +1,5 @@
 """Ranks that stand for others: times to the last bit where all do the same, and refused where they do not."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 

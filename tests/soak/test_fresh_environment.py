@@ -4,8 +4,6 @@ Each test takes minutes and gigabytes, so all of it is in `make soak`. conda its
 environment.yml's pip section go to pip as conda hands them over, as a requirements file beside environment.yml.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Each prints what it measured. Left out: how launch compares with its peers (`bench/`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

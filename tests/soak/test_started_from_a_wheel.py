@@ -4,8 +4,6 @@ The wheel is built with no network and installed into a fresh environment. The p
 environment of the tests, by a line in the fresh one; the course's own package comes from the wheel alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

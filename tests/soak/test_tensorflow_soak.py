@@ -1,7 +1,5 @@
 """A long campaign on TensorFlow's launch: right runs, failures, lost tasks, time limits and interrupts in random order."""
 
-from __future__ import annotations
-
 import os
 import random
 import statistics

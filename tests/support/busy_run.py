@@ -1,7 +1,5 @@
 """A run that exchanges data until it is told to fail or to end: what faults are tried on. Told by files in a folder."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -6,8 +6,6 @@
 The record is `bench/measured_hub.json`. Left out: processors, and homes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -4,8 +4,6 @@
 `trace`. A new fabric passes when every function of `SUITE` passes at world sizes 2, 3 and 4.
 """
 
-from __future__ import annotations
-
 import random
 import time
 

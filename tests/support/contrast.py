@@ -1,7 +1,5 @@
 """How well text and pictures can be read on their ground: of a moving view, and of a whole page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from playwright.sync_api import Locator, Page

@@ -5,8 +5,6 @@ fixed loop of Python that its worker ran at most a minute before. `tests/budgets
 more than a quarter more fails a whole run. Left out: how the seconds of a process tree are counted (`cpu_seconds`).
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections import Counter, defaultdict

@@ -6,8 +6,6 @@ A process without a parent is recognised by the worker's name in its environment
 environment uses, and the last moment of one that ends between two looks. Source: proc(5), fields of `/proc/[pid]/stat`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Programs that run beside a test until it is over, and waiting for what they do."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -6,8 +6,6 @@ command ignores. `python -m tests.support.door_faults 7 40` lists forty. Left ou
 and running the tests (`power`).
 """
 
-from __future__ import annotations
-
 import ast
 import random
 import re

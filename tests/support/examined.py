@@ -1,7 +1,5 @@
 """What each case of a check says of each property: a check that runs in an arena, with its cases looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

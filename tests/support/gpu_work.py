@@ -3,8 +3,6 @@
 All that comes back is plain: numbers, lists, text. Left out: what has to come out (the tests say it).
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

@@ -1,7 +1,5 @@
 """Rows of a grading made up for tests, and their way into a gradebook."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from worldsize.grade import course

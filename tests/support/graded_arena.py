@@ -1,7 +1,5 @@
 """A sandbox arena with exercises given as source, and files marked in this process, for tests of what grading does with them."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from pathlib import Path

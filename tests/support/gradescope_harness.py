@@ -10,8 +10,6 @@ Python that has this one's packages. Left out: Gradescope's image (Ubuntu), its 
 PyPI's packages would bring.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

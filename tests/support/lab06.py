@@ -1,7 +1,5 @@
 """Lab 06's solution as the browser tests run it: small, with code cells after its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

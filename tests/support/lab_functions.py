@@ -1,7 +1,5 @@
 """What a lab's set-up cells and answers define, to be tried beyond what its checks ask for."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a lab's solution launches when it is executed headlessly: told by the kernel itself, launch by launch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

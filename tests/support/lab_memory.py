@@ -6,8 +6,6 @@ The largest sum over all processes of a run, twice a second, of their proportion
 share counts a n-th for each, so that the sum is what the machine gives. Left out: JupyterLab's own server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 Left out: the server (`lab_server`), and what a notebook should show.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The calls of pictures in the labs' sources, and the questions over them as they stand there. Left out: what is drawn."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

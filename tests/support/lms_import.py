@@ -4,8 +4,6 @@ Canvas's are those of its `lib/gradebook_importer.rb`, Moodle's those of `mod/as
 letters, override scores and grading periods; scales, groups and a grade that changed since the export.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

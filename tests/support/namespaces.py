@@ -6,8 +6,6 @@ host's namespaces open: when it ends, and it ends with the tests even if they ar
 links away. Left out: slow links, and a route to anywhere else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

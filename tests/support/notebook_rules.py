@@ -4,8 +4,6 @@ An empty list means that the rule is kept. Pure functions, so that they are test
 them (`test_notebook_rules.py`) and then applied to the labs (`test_notebooks.py`).
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterator

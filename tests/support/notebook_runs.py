@@ -5,8 +5,6 @@ the other from the first test on; a test whose notebook nobody has begun execute
 way waits for the lock, however long that takes. Left out: what is looked at (`test_notebooks`).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Ways to hosts that are namespaces: by a program, as ssh's is, and by invitation. Each host has an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

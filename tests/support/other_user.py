@@ -1,7 +1,5 @@
 """Another user of this machine, who has no rights: programs of theirs, which tests that are root can start."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

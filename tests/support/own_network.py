@@ -1,7 +1,5 @@
 """Whether this machine can give ranks a network of their own, found out without asking the package."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

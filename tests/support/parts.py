@@ -1,7 +1,5 @@
 """The parts of the long campaigns, `make soak PART=…`: one table from a test's folder to its part."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 # the longest path that a test's file begins with decides

@@ -5,8 +5,6 @@ out: running the tests (`power`), and faults in words, colours, time limits and 
 The operators are those of mutation testing: R. A. DeMillo, R. J. Lipton and F. G. Sayward, Computer 11(4), 1978.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import random

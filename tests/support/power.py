@@ -11,8 +11,6 @@ has found it if it fails once more with it and passes without it, so a test that
 on where it was cut off. Left out: the faults themselves (`planted_faults`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Processes below this one or another, of which some may end while they are looked at: notebooks run beside the tests."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

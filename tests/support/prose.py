@@ -3,8 +3,6 @@
 `sentences` cuts a text, `Rule.finds` judges one sentence. A rule is here only if it gives no false alarm on the whole package.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

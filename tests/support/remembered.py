@@ -5,8 +5,6 @@ that back, case by case, whatever the check hands in. So a fixed case is always 
 right under the other seed. Left out: which properties may be earned in this way (`tests.checks.test_pasted_answers`).
 """
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The replay of a page, as a reader uses it. It stands in a shadow tree, which Playwright's selectors look into."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Locator, Page
 
 STANDS = "(host) => host.shadowRoot.querySelector('.play').getAttribute('aria-label') === 'Play'"

@@ -5,8 +5,6 @@
 A picture of the page has the digest of the page's text in it, so that a test can say whether it is still what a page is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

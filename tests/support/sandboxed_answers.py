@@ -1,7 +1,5 @@
 """An answer of `tests.checks.mutants` as the cells of a submission: a sandbox has no tests to import."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

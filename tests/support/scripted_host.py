@@ -3,8 +3,6 @@
 It speaks the real protocol, in a thread of the test. What it is asked is unpickled here, since it comes from the test's own head.
 """
 
-from __future__ import annotations
-
 import pickle
 import threading
 import time

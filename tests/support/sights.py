@@ -1,7 +1,5 @@
 """Colours as people see them: with normal sight, and with each kind of dichromacy in more than one model."""
 
-from __future__ import annotations
-
 from coloraide import Color
 
 # a kind of dichromacy as a model sees it; Machado's is poor for the third kind, Viénot's has only the first two

@@ -1,7 +1,5 @@
 """Links within a site: to which file and which place in it each leads."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import unquote, urldefrag

@@ -1,7 +1,5 @@
 """Answers that are wrong in one way each, for the tests of how a check runs. A rank imports this module, so it is small."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -5,8 +5,6 @@ only, where every port is free: a Slurm that the machine already has is neither 
 them. Left out: accounting (`sacct`), cgroups, GPUs, limits on memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """A small release of the course for tests of laying: a lab or two, a text, a data set; and notebooks made of few words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

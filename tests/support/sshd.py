@@ -3,8 +3,6 @@
 Who logs in is who runs the tests, with a key that only these servers know. Left out: passwords, PAM, forwarding.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import shutil

@@ -1,7 +1,5 @@
 """The step-through of a page, as a reader uses it. It stands in a shadow tree, which Playwright's selectors look into."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Locator, Page

@@ -1,7 +1,5 @@
 """What code of a submission counts on in the package: a cheat that fails on a renamed function proves nothing."""
 
-from __future__ import annotations
-
 import ast
 import pkgutil
 

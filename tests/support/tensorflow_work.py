@@ -1,7 +1,5 @@
 """What tasks of TensorFlow do in several tests: right work on each strategy, and work that fails, waits or loses a task."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

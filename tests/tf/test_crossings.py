@@ -3,8 +3,6 @@
 One process of four logical CPUs, in which each strategy has three of them; a model of one variable of 12 floats, so 48 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

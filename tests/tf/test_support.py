@@ -1,7 +1,5 @@
 """The support matrix: every cell is really run (in the usual suite one of each kind), as recorded, dated and versioned."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

@@ -6,8 +6,6 @@ tool versions. A build also writes the minutes from `minutes` into a source's fi
 which a check in a notebook recognizes changed set-up cells; and `worldsize/checks/index.py`, by which a check is found.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import json

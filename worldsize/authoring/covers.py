@@ -5,8 +5,6 @@ A cell tagged `cover` draws the cover, whose PNG is kept in `labs/covers/NN.png`
 replay is kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import tempfile

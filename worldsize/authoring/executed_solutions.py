@@ -1,7 +1,5 @@
 """Executed solutions: kept from an earlier full run where the source is the same, else run now. The site shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 

@@ -5,8 +5,6 @@ first line leaves only the question's card visible. A set-up cell whose function
 and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a grader and papermill see no difference.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 

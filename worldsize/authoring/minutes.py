@@ -9,8 +9,6 @@ per answer line has the least squared error over seven labs whose first readers 
 A lab of more than two hours takes two sittings. Its first cell says after which part to stop.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

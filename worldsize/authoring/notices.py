@@ -5,8 +5,6 @@ this repository. A package that is not installed keeps its line. Left out: these
 `pip list` show them), and license texts, which each package includes.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -5,8 +5,6 @@ hand), or if a line of an answer is readable in a lab or an answer in the packag
 byte.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ the file, the line and the cell. The format is jupytext's percent format. The ma
 because nbgrader ignores a marker that it does not recognize and so ships the answer.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -6,8 +6,6 @@ Import from here: `read` and the cells are in `notebook_cells`, a file's bytes i
 `misplaced`. `released` has the release's titles and digests.
 """
 
-from __future__ import annotations
-
 from worldsize.cells.as_python import (
     DOES_NOT_PARSE,
     PythonCell,

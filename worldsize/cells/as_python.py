@@ -4,8 +4,6 @@ The notebook's check and the grader both read cells here, so that both see the s
 `choice` decides which cells count; `own_cells`, which statements go along.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import warnings

@@ -8,8 +8,6 @@ A cell that was edited ran in several versions, of which the last that Python ca
 notebook has. Set-up cells count as they ran, since nothing else made the notebook's names; a grade runs the release's.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

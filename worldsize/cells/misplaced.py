@@ -4,8 +4,6 @@ Such an answer earns nothing; the row, the feedback page and the instructor's li
 text, and never run.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -164,4 +162,3 @@ def _functions(source: str) -> list[str]:
     A pattern matches lines: a notebook may have very many cells, and some that Python cannot parse.
     """
     return [name[:_SHOWN] for name in _DEFINITION.findall(source)]
-

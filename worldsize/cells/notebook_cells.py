@@ -3,8 +3,6 @@
 None of a cell runs here. `as_python` reads a source as Python, `choice` decides which cells count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

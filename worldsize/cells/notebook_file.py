@@ -4,8 +4,6 @@
 notebook's own metadata without holding them, so that 50 MB of outputs cost no memory beside the file's bytes.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 from typing import Any

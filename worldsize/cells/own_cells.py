@@ -6,8 +6,6 @@ notebook from top to bottom: its last binding above the exercise counts, else th
 go along are reported. `choice` says which cells are own ones; `top_level`, what a statement binds and uses.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Set-up cells: their lines, their digest, and which of a notebook's differ from the release's."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ A cell is text here and none of it runs. Only definitions go along: imports, fun
 rule for constants). `own_cells` selects the statements that an exercise takes.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import symtable

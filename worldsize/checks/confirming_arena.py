@@ -5,8 +5,6 @@ that passes, the case with the largest messages runs again, over real wires and 
 cases run on real ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

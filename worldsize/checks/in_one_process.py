@@ -5,8 +5,6 @@ that needs processes of its own (a thread, a process group, a wait for anything 
 `NotPlayable`.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import threading

@@ -4,8 +4,6 @@ In the task a copy answers each call. Once the run has ended well, the calls are
 answer equal calls equally: their randomness comes from a seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any

@@ -3,8 +3,6 @@
 The call ends as it would in a grade, where every call has its own process.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -4,8 +4,6 @@
 exercise whose check always does says so in its declaration (`needs`).
 """
 
-from __future__ import annotations
-
 import random
 import secrets
 

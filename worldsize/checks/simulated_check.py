@@ -4,8 +4,6 @@ The first pass plays the cases in the natural order of events, with the notebook
 further passes draw anew and let a seed choose the order; the number of passes depends on no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

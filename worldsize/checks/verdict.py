@@ -1,7 +1,5 @@
 """The result of a check, as data: points by property, the first mismatch, the messages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

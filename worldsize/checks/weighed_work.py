@@ -4,8 +4,6 @@
 weights, prove that a rank waited for its work. Only directions are compared, because a student may scale a loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ A command imports its module only when it runs, so that `--help` answers at once
 which `--help` lists the groups.
 """
 
-from __future__ import annotations
-
 from worldsize.cli.common import app
 
 from worldsize.cli import students  # isort: skip

@@ -1,7 +1,5 @@
 """The commands of the course's authors: `worldsize build`, `covers`, `site` and `release`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

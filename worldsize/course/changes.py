@@ -1,7 +1,5 @@
 """A newer release's news, from the CHANGELOG that it carries: the leads of its lines, newest release first."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A cell is known by its id. The digests of the cells as laid tell what the studen
 oldest text. `start_and_update.py` handles the files.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass

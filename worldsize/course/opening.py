@@ -3,8 +3,6 @@
 The settings of JUPYTER_CONFIG count for this start alone: nothing is written into the environment. `make lab` uses them too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The record has the release that was laid, and the digest of each file and of eac
 detect a student's changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

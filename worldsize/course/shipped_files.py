@@ -4,8 +4,6 @@
 This module imports only Python's own library, because a build has nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ written whole and the record (`record`) last, so an interrupted renewal resumes 
 changed are merged (`merged_lab`) or stay; whatever a merge replaces is kept in `before-<release>/`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -3,8 +3,6 @@
 `TF_CONFIG` defines the types. `tensorflow_session.py` has addresses and processes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. `remote/ways` opens them.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import threading

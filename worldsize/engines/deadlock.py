@@ -4,8 +4,6 @@ The graph is Knapp's AND/OR wait-for graph (Deadlock Detection in Distributed Da
 over messages: a receive from anyone waits for one of many.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

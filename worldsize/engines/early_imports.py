@@ -3,8 +3,6 @@
 Collections would take a fifth of torch's import time, with no garbage to find. `late_imports.py` enables them again.
 """
 
-from __future__ import annotations
-
 import gc
 
 gc.disable()

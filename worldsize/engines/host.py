@@ -4,8 +4,6 @@ A run has one `Host` for each machine that has ranks of it. `session.py` decides
 machine's host, `remote/remote_ranks.py` another's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

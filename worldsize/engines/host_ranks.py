@@ -4,8 +4,6 @@ Each rank is a process from a warm fork server (or a fresh interpreter), with a 
 that process; `session.py` interprets the news.
 """
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 import multiprocessing.connection as mpc

@@ -5,8 +5,6 @@ A fork server that has imported a framework holds hundreds of MB; on a server sh
 students who read. `WORLDSIZE_IDLE_MINUTES` sets the limit. `agent_client.py` ends and restarts the helper.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading

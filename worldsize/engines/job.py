@@ -3,8 +3,6 @@
 `agent_client.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal

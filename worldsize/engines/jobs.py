@@ -3,8 +3,6 @@
 `session.py` runs one job; `agent.py` starts and ends the agent.
 """
 
-from __future__ import annotations
-
 import multiprocessing.connection as mpc
 import socket
 from dataclasses import dataclass, field

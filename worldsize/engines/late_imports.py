@@ -5,8 +5,6 @@ Objects made by then are frozen out of garbage collection: a collection in a chi
 server. `fork_server.py` sends the signal, `jobs.py` decides when.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import signal

@@ -3,8 +3,6 @@
 unshare(2) and user_namespaces(7) document the namespaces. `engines` and `grade.isolation` use them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 

@@ -5,8 +5,6 @@ are freed: each returns with its state within `FREED_S`, or is killed. Between o
 a rank may end at any time. `ranks/open_rank.py` is the rank's side.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ before it starts anything. `WORLDSIZE_NETWORK=shared` keeps the machine's networ
 several hosts always use the machines' own.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -4,8 +4,6 @@ The payload is pickled once; code from a notebook cell by value (cloudpickle). E
 pickled, a note names large ones, and changes to a rank's own copy are noticed.
 """
 
-from __future__ import annotations
-
 import dis
 import hashlib
 import inspect

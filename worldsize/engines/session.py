@@ -4,8 +4,6 @@ A single host is no special case. `torch_session.py` and `tensorflow_session.py`
 `host_ranks.py` does a host's part.
 """
 
-from __future__ import annotations
-
 import math
 import multiprocessing.connection as mpc
 import time

@@ -3,8 +3,6 @@
 `session.py` listens to the tasks, `host_ranks.py` keeps their addresses, `tensorflow_rank.py` runs in them.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata

@@ -3,8 +3,6 @@
 `session.py` listens to the ranks, `torch_rank.py` runs in them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from typing_extensions import override

@@ -4,8 +4,6 @@ Importing this package does not import torch. Modules: `watched` (shows whose nu
 `background` (an all-reduce while the rank computes). `over_group` makes a fabric from an existing process group.
 """
 
-from __future__ import annotations
-
 from worldsize.fabric.interface import MAX_TAG, Fabric, Handle
 from worldsize.fabric.process_group import over_group
 from worldsize.fabric.wire import SMALL_BYTES

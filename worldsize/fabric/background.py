@@ -6,8 +6,6 @@ communication hook). S. Li et al., "PyTorch Distributed: Experiences on Accelera
 3.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

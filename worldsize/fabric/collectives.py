@@ -6,8 +6,6 @@ tensor, the minimum (P. Patarasuk and X. Yuan, J. Parallel and Distributed Compu
 rank, so that all ranks end with the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -4,8 +4,6 @@ A small tensor travels in one message with its header, a larger one in a second 
 link.
 """
 
-from __future__ import annotations
-
 import inspect
 import struct
 import time

@@ -4,8 +4,6 @@ On a real wire such a change may or may not arrive; here it is always an error, 
 of a nonblocking send (MPI 4.1, section 3.7.2). Checks use this wire, because it costs a copy of each message.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

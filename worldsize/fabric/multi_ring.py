@@ -8,8 +8,6 @@ P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broa
 35, 2009. S. Jeaugey, "Massively scale your deep learning training with NCCL 2.4", NVIDIA, 2019.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 This module needs no torch, because a grader that routes messages has none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

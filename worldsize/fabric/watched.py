@@ -4,8 +4,6 @@ Pass this fabric to an algorithm in place of the real one. The fabric reads one 
 in place, and each chunk should hold one value throughout. `figures.steps` draws the notes.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -4,8 +4,6 @@ Input that is "not yet" gives a picture that says so, and so does a trace withou
 picture shows; the package uses no pyplot and no global state.
 """
 
-from __future__ import annotations
-
 from worldsize.figures.bars import Timing, predicted, race, tallies
 from worldsize.figures.base import not_yet
 from worldsize.figures.chunk_contents import contributions

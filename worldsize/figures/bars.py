@@ -4,8 +4,6 @@ Measured bars are filled, predicted ones are dashed outlines, and both carry the
 shortest repetition to the longest.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence

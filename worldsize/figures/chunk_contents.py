@@ -3,8 +3,6 @@
 Rank r marks its numbers as 10**r, so the r-th digit of a sum, from the right, counts how often rank r went in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

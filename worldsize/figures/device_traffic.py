@@ -4,8 +4,6 @@ A box says what its device holds, takes in and gives out; an arrow's style says 
 `crossings`; scalars and times are not drawn.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from itertools import chain

@@ -1,7 +1,5 @@
 """The input of a picture: a run, a verdict or a trace, and a notice where there is nothing to draw."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from operator import attrgetter

@@ -3,8 +3,6 @@
 A failure shows as a fall of the line by the work lost. The diagonal is a day without saves and failures.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Rows send, columns receive. Up to `MOST_NUMBERED_RANKS`, a cell shows its number, so that colour is not its only carrier.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Markers are measurements, dashed lines the formula, lines with small dots simula
 from the least repetition to the greatest.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

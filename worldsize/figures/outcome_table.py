@@ -3,8 +3,6 @@
 The mark alone tells the outcome, so that colour is never its only carrier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

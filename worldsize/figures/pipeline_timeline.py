@@ -5,8 +5,6 @@ a look of their own. The number is the micro-batch, with a prime for each earlie
 "GPipe", arXiv:1811.06965, 2019, figure 2, draw it so; the run is real or simulated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

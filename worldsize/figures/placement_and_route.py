@@ -4,8 +4,6 @@
 distances, in the order in which their tensors were ready: the length of a transfer is not shown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

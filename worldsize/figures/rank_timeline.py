@@ -5,8 +5,6 @@ shares of time come from the waits in the first track (`trace.waits`). Bars too 
 share of each slice of time that they cover. `spacetime` draws arrows from sender to receiver.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

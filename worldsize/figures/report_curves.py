@@ -3,8 +3,6 @@
 Curves are not smoothed, only thinned where there are more points than pixels. `report` records the numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise

@@ -4,8 +4,6 @@ L. Lamport, "Time, clocks, and the ordering of events in a distributed system", 
 bar in its rank's lane. The messages inside a framework's collectives aren't recorded, so they are missing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from operator import attrgetter

@@ -4,8 +4,6 @@ Colour and hatch tell the parts apart, and the sum is written out. A bar compute
 finding is about the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 

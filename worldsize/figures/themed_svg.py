@@ -3,8 +3,6 @@
 Text stays text. Every colour that is a design token becomes its CSS variable, which the page's style sets (`tokens.css`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

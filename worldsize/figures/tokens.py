@@ -7,8 +7,6 @@ poor for tritanopia, and after H. Brettel, F. Viénot and J. Mollon (J. Opt. Soc
 of at least 3:1 against its ground (WCAG 2.1, 1.4.11). Beyond six, tones repeat with another marker, hatch or dash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A line that a later line covers is drawn broader, so that both are seen. On a lo
 the bottom edge, which the axis names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ a collective waits for all ranks that have not come. `engines.deadlock` decides 
 Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting so.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

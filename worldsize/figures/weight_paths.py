@@ -3,8 +3,6 @@
 A path that a later path covers is drawn broader, so that both are seen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, combinations, product

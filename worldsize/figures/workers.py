@@ -1,7 +1,5 @@
 """Workers side by side: when each finished a closure and which events fell between, and which examples each takes in a step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, pairwise

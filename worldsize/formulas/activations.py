@@ -8,8 +8,6 @@ V. Korthikanti et al., "Reducing activation recomputation in large transformer m
 table 2.
 """
 
-from __future__ import annotations
-
 CUTS = ("whole", "tensor", "tensor and sequence")
 
 

@@ -7,8 +7,6 @@ and each rank then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed 
 projections, a kernel's memory traffic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@ and background arithmetic that slows backward down. S. Li et al., "PyTorch Distr
 Training", VLDB 2020, sections 3.2.3 and 5.2, measured this curve.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 
 from worldsize.links import Link

@@ -6,8 +6,6 @@ module computes the others. Resampling: B. Efron, "Bootstrap methods: another lo
 1979.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

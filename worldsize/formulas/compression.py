@@ -8,8 +8,6 @@ Y. Lin et al., "Deep Gradient Compression", ICLR 2018 (arXiv:1712.01887); T. Vog
 Practical low-rank gradient compression for distributed optimization", NeurIPS 2019 (arXiv:1905.13727).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import prod
 

@@ -15,8 +15,6 @@ The model is R. Hockney's ("The communication challenge for MPP", Parallel Compu
 and Gropp ("Optimization of collective communication operations in MPICH", IJHPCA 19, 2005).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from numbers import Integral
 

@@ -5,8 +5,6 @@ W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expe
 Left out: two experts per token, noise in the router, and padding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ J. W. Young, "A first order approximation to the optimum checkpoint interval", C
 "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22, 2006.
 """
 
-from __future__ import annotations
-
 import math
 
 

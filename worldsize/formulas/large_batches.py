@@ -5,8 +5,6 @@ effect of noise on generalization. S. McCandlish, J. Kaplan, D. Amodei and other
 2018, arXiv:1812.06162.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

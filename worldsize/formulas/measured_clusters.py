@@ -13,8 +13,6 @@ Work: D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021; bytes of activ
 Korthikanti et al., arXiv:2205.05198, 2022, table 2's operations. Measurements: J. Bang et al., "vTrain", MICRO 2024.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

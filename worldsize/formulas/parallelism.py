@@ -10,8 +10,6 @@ The comparison is A. Krizhevsky's ("One weird trick for parallelizing convolutio
 ways are in J. Dean et al. ("Large scale distributed deep networks", NIPS 2012).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from worldsize.formulas import cost

@@ -11,8 +11,6 @@ Left out: making schedules (`schedules.py`), and links on which messages queue. 
 ("GPipe", arXiv:1811.06965, 2019); the question of their order is D. Narayanan et al.'s ("PipeDream", SOSP 2019).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The search tries all divisors, with the formulas of `training_step`. Left out: Z
 layers, and any search smarter than trying everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -5,8 +5,6 @@ Statistics 35, 1964. Negative constants are fixed at 0, the most negative first,
 squares problems", 1974, chapter 23, except that none returns. Left out: errors of the constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -9,8 +9,6 @@ G. Amdahl, "Validity of the single processor approach to achieving large scale c
 J. Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31, 1988.
 """
 
-from __future__ import annotations
-
 import math
 
 

@@ -7,8 +7,6 @@ D. Narayanan et al., "Efficient large-scale language model training on GPU clust
 section 2.2. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv:2401.10241.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, Action

@@ -10,8 +10,6 @@ Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel",
 arXiv:1909.08053, 2019.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from worldsize.formulas import cost

@@ -5,8 +5,6 @@ A gradient's staleness is the number of updates between the weights that it was 
 of the update itself, and the staleness that noise adds.
 """
 
-from __future__ import annotations
-
 import math
 
 

@@ -9,8 +9,6 @@ D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021. V. Korthikanti et al
 transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2020.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 from worldsize.formulas import activations, sharding

@@ -4,8 +4,6 @@ The sources are the generated notebooks: `labs/` is what students were given, `s
 leaves the grader only for an exercise that builds on another one.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

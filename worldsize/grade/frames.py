@@ -5,8 +5,6 @@ its type. Decoding checks dtypes, shapes and depth, and makes text printable. A 
 a `Reader` limits both sizes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -3,8 +3,6 @@
 A socket would also carry file descriptors, and a descriptor can block, or outlive its receiver.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from contextlib import suppress

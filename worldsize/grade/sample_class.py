@@ -4,8 +4,6 @@ Each student gets a folder with a notebook, as nbgrader lays them out. The answe
 needs its `solutions/`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

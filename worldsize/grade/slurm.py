@@ -4,8 +4,6 @@ Each task is `grade_folder.grade` on its node. A shard whose node was lost, ran 
 again, up to `ROUNDS` rounds in all, and never to a node that refused.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import platform
@@ -280,4 +278,3 @@ def _most_tasks() -> int:
     """Return the largest size of an array: its numbers stay below Slurm's MaxArraySize."""
     found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", ask("scontrol", "show", "config").stdout, re.MULTILINE)
     return max(1, int(found[1]) - 1) if found else _MOST_TASKS
-

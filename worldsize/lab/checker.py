@@ -3,8 +3,6 @@
 `handed_in` rebuilds the function, `checks` holds the checks, `lab.py` keeps points, `verdict_view.py` shows the verdict.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

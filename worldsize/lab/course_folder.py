@@ -3,8 +3,6 @@
 `state.py` finds a lab's state.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

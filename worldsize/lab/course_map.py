@@ -4,8 +4,6 @@ The module holds plain data and its two renderings (HTML for a notebook, lines f
 path to it. The HTML (`pages`) sets no colors, so light and dark themes both work.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from typing_extensions import override

@@ -4,8 +4,6 @@
 runs the checks.
 """
 
-from __future__ import annotations
-
 import builtins
 import dis
 import inspect

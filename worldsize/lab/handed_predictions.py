@@ -4,8 +4,6 @@
 Nothing else of a student's folder travels. `grade.reports.class_map` evaluates a whole class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

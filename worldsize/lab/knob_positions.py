@@ -4,8 +4,6 @@ A headless run with `WORLDSIZE_KNOBS=beforehand` draws the pictures if no positi
 The page's script shows them; without a script only the first picture is visible.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import html

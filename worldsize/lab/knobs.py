@@ -5,8 +5,6 @@ kernel could replace. Once the kernel is gone, the page's last picture stays, wi
 sliders, which would begin a run at each value that they pass.
 """
 
-from __future__ import annotations
-
 import html
 import inspect
 import os

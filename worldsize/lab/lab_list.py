@@ -1,7 +1,5 @@
 """The labs of the course by number: each one's title, points and prerequisites."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -5,8 +5,6 @@ prediction; ipywidgets' FloatText cannot be empty and would turn "no answer" int
 frame, so that it does not depend on color. `typed_number.py` reads the number, `lab.py` keeps it.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable
 

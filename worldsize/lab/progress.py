@@ -4,8 +4,6 @@ This module reads and changes nothing: a damaged file is named, and repaired whe
 lab's summary display the result.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

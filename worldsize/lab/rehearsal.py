@@ -4,8 +4,6 @@ The error may be larger on closed rows, so the demands are low: enough to reject
 truth only the form is checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

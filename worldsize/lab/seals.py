@@ -5,8 +5,6 @@ forecast. A seal does not prevent cheating: as a preregistration does, it record
 preregistration revolution", PNAS 115, 2018). Nothing is secret, since the file is the student's own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

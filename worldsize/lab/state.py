@@ -5,8 +5,6 @@ the old file or the new one. An unreadable file is moved aside, never overwritte
 sound are written back. Unknown keys are kept.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ The module holds plain data and its two renderings (HTML for a notebook, lines f
 colors, so light and dark themes both work; its strip of ratios only repeats the words.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable

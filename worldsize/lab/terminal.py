@@ -4,8 +4,6 @@ There is a time limit, a failure is an error of the cell, and no process of the 
 the environment, which identifies them even after their parents ended. Left out: input, pipes, a shell.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import shlex

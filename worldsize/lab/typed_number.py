@@ -4,8 +4,6 @@ Ambiguous input (`1,234`, `2 Mb`) is rejected with a question, never guessed. Su
 everywhere in the course (1 kB is 1000 bytes); KiB, MiB and GiB are powers of 1024.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

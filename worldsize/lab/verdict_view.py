@@ -3,8 +3,6 @@
 In a terminal a verdict is its own text (`checks.verdict`).
 """
 
-from __future__ import annotations
-
 from worldsize import figures, pages, units
 from worldsize.checks.verdict import Verdict
 

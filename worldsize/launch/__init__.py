@@ -3,8 +3,6 @@
 Import from here: the calls are in `api`, a job's execution in `execute`, its result in `run`.
 """
 
-from __future__ import annotations
-
 from worldsize.launch.api import last_run, launch, quiet_launch, warm
 from worldsize.launch.run import Run, unobserved
 

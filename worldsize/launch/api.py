@@ -7,8 +7,6 @@ The first failure is raised and explained, every launch has a time limit, and no
 torchrun's environment variables. `tf/` launches TensorFlow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, get_args
 

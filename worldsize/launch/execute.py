@@ -4,8 +4,6 @@ A process executes one job at a time. Observers get the ranks' output and news w
 in, and errors are put into words. `engines/` starts the ranks.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import pickle

@@ -3,8 +3,6 @@
 `failures` words a single failure.
 """
 
-from __future__ import annotations
-
 import re
 import time
 

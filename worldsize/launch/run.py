@@ -3,8 +3,6 @@
 Logs, results and records are files in the run's own folder, which is deleted when the run is no longer referenced.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

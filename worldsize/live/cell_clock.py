@@ -4,8 +4,6 @@ People wait about a second without feedback (J. Nielsen, Usability Engineering, 
 (`view`), or with other output, needs no line.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

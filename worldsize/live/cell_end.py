@@ -4,8 +4,6 @@ A cell's own picture should be the first thing under it, so a result is one line
 failed or hung, or if its picture belongs to the cell's only launch and the cell showed no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ The picture is the wait graph of a run that hung, else the curves of its reports
 small, because every run of every student is saved with it.
 """
 
-from __future__ import annotations
-
 import html
 from collections import Counter
 from collections.abc import Sequence

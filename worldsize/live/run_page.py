@@ -4,8 +4,6 @@ The page fetches nothing and needs no kernel, so it can be mailed, or opened in 
 and `MOST_LOG_CHARS`, and the page says so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from worldsize import pages, units

@@ -4,8 +4,6 @@ A screenful of lines is shown and the rest counted; reports print at most one li
 ends with a picture and a table.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

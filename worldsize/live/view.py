@@ -4,8 +4,6 @@ At most ten messages a second go to `view.js`, each with the news only; once a s
 end that missed one. The pair of one `.py` and one plain `.js` follows T. Manz's anywidget, https://anywidget.dev.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections import deque

@@ -5,8 +5,6 @@ output. So the widget is one output and the fallback the next; a style rule show
 all (GitHub, nbconvert, an untrusted notebook), only the fallback is visible.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 # JupyterLab gives an output itself the widgets' class if it failed, and a child of the output if it did not.

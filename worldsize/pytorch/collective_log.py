@@ -6,8 +6,6 @@ is recorded too. Left out: calls from C++ (DDP's reducer, unless it has a commun
 rank's own.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading

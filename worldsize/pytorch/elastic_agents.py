@@ -7,8 +7,6 @@ restart. The file ROWS keeps all rows; LOG keeps other output of agents and rank
 per agent, the death of the store.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -167,4 +165,3 @@ def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> No
 
 def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
     raise _OutOfTime
-

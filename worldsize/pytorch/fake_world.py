@@ -6,8 +6,6 @@ thus show shapes, memory and bytes at world size 10,000; numbers and times mean 
 process. Left out: other ranks' memory (ask for another rank), traffic inside a collective, NCCL's buffers.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -7,8 +7,6 @@ precision, and dimensions that the ranks do not divide (FSDP2 pads them). Y. Zha
 3.3: overlap and prefetching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

@@ -9,8 +9,6 @@ sum, mean, minimum and maximum, groups of some of the ranks, and devices other t
 VLDB 2020, section 3.3: DDP takes any process group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

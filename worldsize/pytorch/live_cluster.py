@@ -7,8 +7,6 @@ exact, so the weights after a step are the same bits however often ranks were ki
 failures detected late, and torch.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import mmap

@@ -6,8 +6,6 @@ decides whether a step counts, here all members vote. Left out: heartbeats (a de
 hang, the death of the supervisor, and torch.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

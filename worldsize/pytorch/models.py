@@ -3,8 +3,6 @@
 A training step takes milliseconds on one core. The labs teach training loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise

@@ -6,8 +6,6 @@ single bytes; NCCL, which does not use TCP; systems without Linux's counters, wh
 `tcp_info`'s (RFC 4898's extended statistics), see the manual page tcp(7).
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -5,8 +5,6 @@ between the two clocks, as an NTP client brackets a server's answer. Left out: t
 one (the profiler follows torch's C++ threads), and GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -5,8 +5,6 @@ several chunks of a model per rank, as in interleaved 1F1B (D. Narayanan et al.,
 Two copies of a pipeline add up their gradients, layer by layer. `stages.py` has layers that compute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ bottleneck takes its stride in the 3 × 3 convolution, and a block's last scale 
 torchvision's. Left out: pretrained weights, and stems for small images.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -7,8 +7,6 @@ autograd saved tensors"). Recomputing forward from the input alone is T. Chen et
 cost", arXiv:1604.06174, 2016).
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -6,8 +6,6 @@ precision, ranks without rows in a group of one. The function is private to PyTo
 this file uses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

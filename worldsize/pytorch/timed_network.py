@@ -5,8 +5,6 @@ fills in defaults. Every rank draws its own weights and examples from the task's
 Making the ranks agree is left to the lab's student.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import pairwise

@@ -4,8 +4,6 @@ Each module has a difficulty: buffers, a tied weight, a frozen weight, layers th
 draws its weights, buffers and rows from the seed of its task. Making the ranks agree is left to the lab's student.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

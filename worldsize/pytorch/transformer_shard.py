@@ -6,8 +6,6 @@ linear layers, speed. M. Shoeybi et al., arXiv:1909.08053, 2019; V. Korthikanti 
 4.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 `cell_view.py` renders the output.
 """
 
-from __future__ import annotations
-
 import time
 
 from typing_extensions import override

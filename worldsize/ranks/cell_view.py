@@ -4,8 +4,6 @@ Tabs are radio buttons and a style sheet: they need no kernel and no script, and
 each rank's last lines. `output_groups.py` collects the output.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import secrets

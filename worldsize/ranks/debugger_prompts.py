@@ -3,8 +3,6 @@
 Typing `rank 2` switches to the prompt of rank 2. `engines/ranks/rank_debugger.py` is the debugger.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@ Definitions travel as source text and are executed on the ranks, with the ranks'
 name counts; whatever a definition names travels too. Data does not travel: push it.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import functools

@@ -6,8 +6,6 @@
 `open_world.py` opens the ranks; `definitions.py` chooses what a cell takes along.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

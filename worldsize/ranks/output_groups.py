@@ -3,8 +3,6 @@
 Read from the files of a run. `cell_view.py` renders it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Ranks with the same bytes have the same letter. `engines/ranks/tensor_rows.py` reads the tensors.
 """
 
-from __future__ import annotations
-
 import html
 import itertools
 import string

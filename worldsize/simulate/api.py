@@ -6,8 +6,6 @@
 `world.py` has turns and clocks, `process_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. `world.py` fills the columns.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 `outcome.py` writes the messages for the caller.
 """
 
-from __future__ import annotations
-
 
 class Abandoned(BaseException):
     """The end of a simulation, raised inside a rank; its caller gets `reason`. A student's `except Exception` does not catch it.

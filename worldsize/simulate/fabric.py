@@ -4,8 +4,6 @@ A call with plainly valid arguments goes directly to the simulation; every other
 real ranks. `world.py` decides when messages pass.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The global random generators of this process, NumPy's, Python's and torch's: their state, to keep ranks' draws apart."""
 
-from __future__ import annotations
-
 import random
 import sys
 

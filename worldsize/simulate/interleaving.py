@@ -1,7 +1,5 @@
 """A random order of simultaneous events."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 `failures.py` renders a single failure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Prints and reports of simulated ranks, which share one process: each goes to the rank that has its turn."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ it. Threads, process groups and waits for anything outside the simulation are re
 `world.py` decides whose turn it is; `watch.py` ends a turn that takes too long.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import threading

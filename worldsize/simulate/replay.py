@@ -6,8 +6,6 @@ and every receive names its source; a shared network card serves ranks in order 
 records the calls.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from dataclasses import dataclass
 

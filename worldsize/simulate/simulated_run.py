@@ -3,8 +3,6 @@
 `api.py` makes it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

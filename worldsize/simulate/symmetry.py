@@ -7,8 +7,6 @@ Times are exact to the last bit; values are not: a representative gets its own n
 without proving it; `replay.py` handles ranks of unequal speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 `links.LinkClock` times the messages, for real and for simulated ranks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from typing_extensions import override

@@ -1,7 +1,5 @@
 """A rank's clock in place of the machine's: `time.sleep` advances it, `time.monotonic` and `time.perf_counter` read it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

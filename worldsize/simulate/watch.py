@@ -5,8 +5,6 @@ inside a rank's greenlet; the exception leaves it at the line that gave the turn
 `ProcessState.enter` raises it before the next turn. `outcome.py` writes the message.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 The calls are in `api`; the other modules are helpers for labs on TensorFlow.
 """
 
-from __future__ import annotations
-
 from worldsize.engines.cluster_spec import Cluster, Task
 from worldsize.tf.api import launch, quiet_launch, warm
 from worldsize.tf.errors import first_words

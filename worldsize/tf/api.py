@@ -9,8 +9,6 @@ itself need not import tensorflow. As in `worldsize.launch`, the first failure w
 left behind. TensorFlow's messages bypass the fabric, so the trace is empty.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -7,8 +7,6 @@ are listed, but their messages are in no graph; `graphs.py` reads sessions. M. A
 large-scale machine learning", OSDI 2016, section 3.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ The operation is tf.data's own sleep, so it also runs on a cluster's workers, wh
 use `fabric.compute`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """The line of one of TensorFlow's long errors that explains it, for a table or a cell that goes on."""
 
-from __future__ import annotations
-
 import re
 
 MAX_CHARACTERS = 110

@@ -5,8 +5,6 @@ trace of a step are read here; nothing is guessed from the source. M. Abadi et a
 learning", OSDI 2016, section 3.3.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

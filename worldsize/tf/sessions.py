@@ -4,8 +4,6 @@ A worker that starts before the chief has filled the variables would sleep 30 s,
 with it while others may still need that. The labs decide what a session runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

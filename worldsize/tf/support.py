@@ -4,8 +4,6 @@
 TensorFlow 2.0 guide of 2019.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ logical CPUs its CPU is split (`CollectiveAllReduceExtended._initialize_local_de
 `launch(…, logical_devices=2)` splits the CPU.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -6,8 +6,6 @@ One module an exercise. Its functions are what a student might hand in, so they 
 `answers.spoil` note a further mistake, made on purpose where it is cheap and early: it must not protect what is dear.
 """
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import re

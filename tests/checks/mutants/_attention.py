@@ -1,7 +1,5 @@
 """What the set-up cells of lab 17 give to its exercises."""
 
-from __future__ import annotations
-
 import math
 
 import torch

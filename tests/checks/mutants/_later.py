@@ -1,7 +1,5 @@
 """A module that is imported when it is first used: the tests' own process has no need of TensorFlow."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

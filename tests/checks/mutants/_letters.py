@@ -1,7 +1,5 @@
 """What the set-up cells of lab 05 give to its exercises: letters, and the end of a run."""
 
-from __future__ import annotations
-
 import torch
 
 STOP = -1

@@ -1,7 +1,5 @@
 """Exercise 11.5: several micro-batches a step, one all-reduce."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 6.4: every rank's slice to all ranks, round the ring."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Exercise 2.3: row j of every rank's table to rank j."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

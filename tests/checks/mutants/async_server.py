@@ -1,7 +1,5 @@
 """Exercise 5.1: the asynchronous server."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers, edited

@@ -1,7 +1,5 @@
 """Exercise 17.3: how long a layer's attention takes round a ring, and with its heads dealt out."""
 
-from __future__ import annotations
-
 import math
 
 from tests.checks.mutants import Answers, edited

@@ -1,7 +1,5 @@
 """Exercise 9.5: which updates were lost."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.checks.mutants import Answers

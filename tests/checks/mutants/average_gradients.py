@@ -1,7 +1,5 @@
 """Exercise 4.3: the mean over all examples, of gradients that are means over unequal counts."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 7.1: the mean over the towers of each variable's gradients."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 
 answers = Answers("average_tower_gradients")

@@ -1,7 +1,5 @@
 """Exercise 5.3: the barrier with backup workers."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

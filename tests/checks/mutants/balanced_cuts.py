@@ -1,7 +1,5 @@
 """Exercise 3.4: cuts whose slowest stage is as fast as it can be."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations, pairwise
 

@@ -1,7 +1,5 @@
 """Exercise 16.4: the fastest plan that fits."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Exercise 7.4: a worker of a cluster, with its own graph and the variables on the server."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 
 answers = Answers("between_graph")

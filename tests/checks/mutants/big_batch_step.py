@@ -1,7 +1,5 @@
 """Exercise 13.2: one optimizer step for a batch in parts, on several ranks, with DistributedDataParallel."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch

@@ -1,7 +1,5 @@
 """Exercise 5.2: the gate of bounded staleness."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers, edited

@@ -1,7 +1,5 @@
 """Exercise 11.4: buckets, each begun inside backward when it is full, in one order on all ranks."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

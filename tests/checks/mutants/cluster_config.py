@@ -1,7 +1,5 @@
 """Exercise 9.1: the text of TF_CONFIG."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Exercise 7.2: a learning rate that falls in stairs, by epochs that all towers take together."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exercise 10.3: an accuracy over ranks whose shares are padded."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Exercise 11.3: which gradients travel together."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 
 answers = Answers("fill_buckets")

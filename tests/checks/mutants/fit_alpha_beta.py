@@ -1,7 +1,5 @@
 """Exercise 2.4: α and B from measured times."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Exercise 11.1: after backward, one all-reduce of all gradients."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 16.1: a step on 8 ranks, forecast with its interval."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

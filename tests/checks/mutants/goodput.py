@@ -1,7 +1,5 @@
 """Exercise 15.3: a day of work, saves, failures and restarts, kept account of."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 

@@ -1,7 +1,5 @@
 """Exercise 3.2: the GPipe schedule."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exercise 14.4: local steps, then one outer step of all ranks with Nesterov momentum."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 1.4: recall, precision and average precision of examples that are spread over ranks."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 8.3: one training step on every replica."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 

@@ -1,7 +1,5 @@
 """Exercise 8.1: which devices are not there."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 

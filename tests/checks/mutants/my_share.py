@@ -1,7 +1,5 @@
 """Exercise 10.1: DistributedSampler by hand."""
 
-from __future__ import annotations
-
 import random
 
 import torch

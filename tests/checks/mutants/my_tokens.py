@@ -1,7 +1,5 @@
 """Exercise 17.2: which tokens a rank owns, so that no rank of a causal ring idles."""
 
-from __future__ import annotations
-
 import random
 
 import torch

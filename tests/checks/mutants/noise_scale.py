@@ -1,7 +1,5 @@
 """Exercise 13.3: the gradient noise scale from two batch sizes, unbiased."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Exercise 14.1: of every number its sign travels as a bit, with a scale a block and error feedback."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Exercise 3.3: the 1F1B schedule."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.checks.mutants import Answers

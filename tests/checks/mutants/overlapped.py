@@ -1,7 +1,5 @@
 """Exercise 11.2: each tensor's all-reduce begins in its hook, inside backward."""
 
-from __future__ import annotations
-
 import functools
 import threading
 

@@ -1,7 +1,5 @@
 """Exercise 12.1: an MLP of which each rank holds a shard, with f and g."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional as F
 

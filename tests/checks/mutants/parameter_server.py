@@ -1,7 +1,5 @@
 """Exercise 6.1: rank 0 is the server."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Lab 00: pass a tensor to the right."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.distributed as dist

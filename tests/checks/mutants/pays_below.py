@@ -1,7 +1,5 @@
 """Exercise 14.5: the bandwidth below which a way that sends less reaches the target first."""
 
-from __future__ import annotations
-
 import math
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 7.3: each variable to the server that holds the fewest bytes at that moment."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exercise 14.3: an average of low rank, from two small all-reduces, with error feedback and a warm start."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 16.3: measured steps of real clusters, predicted from 64 GPUs and one node."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 4.5: replicas or stages, by seconds and by memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.checks.mutants import Answers

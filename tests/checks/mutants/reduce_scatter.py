@@ -1,7 +1,5 @@
 """Exercise 6.3: the sum of one chunk on every rank, round the ring."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import IN_FLOAT32, Answers

@@ -1,7 +1,5 @@
 """Exercise 6.5: the ring all-reduce, in place."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Exercise 17.1: attention whose keys and values travel round a ring."""
 
-from __future__ import annotations
-
 import threading
 
 import torch

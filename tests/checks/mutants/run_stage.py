@@ -1,7 +1,5 @@
 """Exercise 3.1: one stage of a model that is split over ranks."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,5 @@
 """Exercise 4.2: rank 0's weights on every rank."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

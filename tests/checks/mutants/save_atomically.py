@@ -1,7 +1,5 @@
 """Exercise 15.1: a file that is replaced at once, however its writer ends."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

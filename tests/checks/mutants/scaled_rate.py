@@ -1,7 +1,5 @@
 """Exercise 13.1: the rate of a step with a large batch: linear scaling, gradual warm-up, a tenth after some epochs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

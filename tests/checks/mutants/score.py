@@ -1,7 +1,5 @@
 """Exercise 9.3: an exact score with a coordinator."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 

@@ -1,7 +1,5 @@
 """Lab 01: seconds per step of finished work, with a warm-up that does not count."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Exercise 12.2: an MLP of shards between tokens that are spread over the ranks."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """Lab 01: the seconds that no worker shares, from measured times."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 12.4: Adam whose state is cut into one part a rank."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers, edited

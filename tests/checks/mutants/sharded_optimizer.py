@@ -1,7 +1,5 @@
 """Exercise 12.5: an optimizer of any class, of which a rank keeps its own part."""
 
-from __future__ import annotations
-
 from types import MethodType
 
 import torch

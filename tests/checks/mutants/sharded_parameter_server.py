@@ -1,7 +1,5 @@
 """Exercise 6.2: rank k is the server of chunk k."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Exercise 4.1: a shuffled epoch, cut into batches, cut into shares."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

@@ -1,7 +1,5 @@
 """Exercise 15.4: an epoch that goes on with the ranks that are left."""
 
-from __future__ import annotations
-
 import random
 from itertools import cycle, islice
 

@@ -1,7 +1,5 @@
 """Lab 01: the smallest batch a rank with which the all-reduce is a small part of the step."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exercise 12.6: weights gathered, used and freed, one layer ahead."""
 
-from __future__ import annotations
-
 import threading
 
 import torch

@@ -1,7 +1,5 @@
 """Exercise 13.4: batch norm over the rows of all ranks, forwards and backwards."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 5.4: the time to the goal at a training's own best learning rate."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean, median, median_high, median_low
 

@@ -1,7 +1,5 @@
 """Exercise 17.4: tokens that go to experts on other ranks, and come back to their places."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 14.2: of every gradient only the k largest numbers travel, with error feedback."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -1,7 +1,5 @@
 """Exercise 10.2: a training with DistributedDataParallel and a DistributedSampler."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,7 +1,5 @@
 """Exercise 4.4: replicas that train as one process does."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

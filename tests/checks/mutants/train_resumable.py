@@ -1,7 +1,5 @@
 """Exercise 10.4: save on rank 0, load on all, go on where it ended."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 
 answers = Answers("train_resumable")

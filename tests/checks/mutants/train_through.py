@@ -1,7 +1,5 @@
 """Exercise 9.4: a training that outlives its parameter server."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """Exercise 15.2: a training that comes to the same bits however often it is ended."""
 
-from __future__ import annotations
-
 import copy
 import io
 

@@ -1,7 +1,5 @@
 """Lab 01: the bytes that a training step needs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exercise 2.1: the root's tensor to all ranks, as a tree."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

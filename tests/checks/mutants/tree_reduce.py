@@ -1,7 +1,5 @@
 """Exercise 2.2: the sum of all ranks' tensors on the root, as a tree."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

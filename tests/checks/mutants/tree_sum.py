@@ -1,7 +1,5 @@
 """Exercise 8.4: a sum that meets in a tree of devices."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 

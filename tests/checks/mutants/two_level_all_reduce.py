@@ -1,7 +1,5 @@
 """Exercise 16.2: an all-reduce inside nodes, between them, and inside again."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,5 @@
 """Exercise 12.3: a cross-entropy whose logits lie on the ranks by words, and its gradient."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Exercise 9.2: a worker's share of every global batch."""
 
-from __future__ import annotations
-
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 

@@ -1,7 +1,5 @@
 """Exercise 11.6: any module as a replica, with its gradients in buckets inside backward."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.checks.mutants import Answers

@@ -6,8 +6,6 @@ wall; where the wall holds it earns what is written beside it. `reached` says by
 the code came as far as its trick: code that breaks before that earns nothing either. One module a kind.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

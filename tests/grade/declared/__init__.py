@@ -4,8 +4,6 @@ A case is an exercise's cell. It changes the course's package in its own process
 earns what its values and messages are worth. One module a kind.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

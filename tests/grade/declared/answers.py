@@ -1,7 +1,5 @@
 """Other ways to be found right, in labs 12 to 16: drivers that hand back more, untrue sizes, values that are equal to all."""
 
-from __future__ import annotations
-
 from tests.grade.declared import declared
 
 EQUAL = """

@@ -1,7 +1,5 @@
 """Declared work that is held back, made up, or asked for ahead, in labs 11 to 13."""
 
-from __future__ import annotations
-
 from tests.grade.declared import declared
 
 # gradients are averaged when backward is over, and what is declared then goes on beside the sums, in the order of a backward

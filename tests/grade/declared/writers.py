@@ -1,7 +1,5 @@
 """Saves that say they are atomic, in lab 15: by the driver's functions, by repairs after a death, by their limit."""
 
-from __future__ import annotations
-
 from tests.grade.declared import declared
 
 IN_PLACE = """

@@ -4,8 +4,6 @@ A submission is a notebook of lab 00, or of lab 06 where several exercises share
 builders. One module a kind; `tests/grade/test_honest.py` grades them all in one batch.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Executed notebooks come from `build/executed/`, where the soak leaves full runs;
 source or other parameters, is run first. Nothing is fetched. A workflow publishes the site.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Exercises and checks have no outputs, because these are the reader's work; helpe
 titles. The summary shows the reader's guesses on the page. A test checks that no lab's page contains an answer.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 A repository on GitHub opens in Colab and in Codespaces. `docs/platforms.md` covers Kaggle and Binder.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess

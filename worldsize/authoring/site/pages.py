@@ -1,7 +1,5 @@
 """Generated pages of the site: the course map, the API pages, the support matrix, the papers."""
 
-from __future__ import annotations
-
 import html
 import importlib
 import pkgutil

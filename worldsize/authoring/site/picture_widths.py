@@ -4,8 +4,6 @@ The site's style sheet reads the width, `--ws-least`, and shows a picture's head
 Players are left out, because they adapt their own layout.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

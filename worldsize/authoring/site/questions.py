@@ -4,8 +4,6 @@ Questions and answers are read from the run's printed output (`Lab.predict` and 
 fields and covers the answers; without a script everything is open.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Sequence
@@ -90,5 +88,3 @@ def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] |
         if found and _NUMBER.fullmatch(found[1]):
             return place, found[1]
     return None
-
-

@@ -3,8 +3,6 @@
 Left out: macros and numbered equations, which no lab has.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 A cover that is no SVG is shown as it is.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from xml.etree import ElementTree

@@ -8,8 +8,6 @@ measure.
 C. Shallue et al., JMLR 20, 2019: why a comparison of batch sizes needs a rate of its own for each.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterator

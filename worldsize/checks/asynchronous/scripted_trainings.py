@@ -3,8 +3,6 @@
 A history is [(version, seconds, loss)], as lab 05 keeps them.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

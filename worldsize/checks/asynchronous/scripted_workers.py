@@ -4,8 +4,6 @@ A `send` is a rendezvous: once its gradient is taken, a worker sends a token to 
 machine. Gradient k is not zero in element k alone, so the weights tell which gradients count, and how often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

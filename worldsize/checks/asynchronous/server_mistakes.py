@@ -4,8 +4,6 @@ Every gradient has an element of its own, so the final weights show how much eac
 what is right.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ J. Dean et al. (NIPS 2012), Q. Ho et al. (NIPS 2013), J. Chen et al. ("Revisitin
 Zhang et al. (IJCAI 2016): the rules.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace

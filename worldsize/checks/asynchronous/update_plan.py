@@ -4,8 +4,6 @@ An `UpdatePlan` says which gradients count in which update, and which versions o
 order of arrivals alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ function is therefore asked again for a made-up cluster (`made_up_cluster.py`) w
 J. Bang et al., "vTrain", MICRO 2024: the measured steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ G. Hahn, W. Meeker, "Statistical intervals", 1991, section 2.3: an interval of t
 scatter and the error of its estimated mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ The network is slow, so that traffic across it shows. In some groups of steps a 
 that leaves the part out, or takes it for another kind, is far off there.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ two, whole recomputation or none); drawn cases do so again, so that a table of t
 out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping

@@ -7,8 +7,6 @@ P. Patarasuk, X. Yuan, J. Parallel and Distributed Computing 69, 2009 (a stage);
 (the stages: reduce-scatter inside, all-reduce between ranks of one place, all-gather inside).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

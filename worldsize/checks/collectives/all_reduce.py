@@ -6,8 +6,6 @@ and rounds are counted by the order of calls. The ring is from P. Patarasuk and 
 Computing 69, 2009); `ring_halves` checks its two halves alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import starmap

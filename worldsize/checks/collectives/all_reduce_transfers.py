@@ -5,8 +5,6 @@ checks cover neighbors, counts, sizes, totals, each rank's share, and rounds, co
 by no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations

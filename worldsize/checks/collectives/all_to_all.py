@@ -6,8 +6,6 @@ algorithms for all-to-all communications in multiport message-passing systems", 
 Distributed Systems 8, 1997).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

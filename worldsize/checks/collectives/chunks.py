@@ -5,8 +5,6 @@ rank or counts it twice, a mean, another chunk's sum. The even split numbers the
 so complaints name elements too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any

@@ -3,8 +3,6 @@
 An answer that sends tensors number by number has no long message, and would take minutes for one: it gets no long tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Check of lab 00: every rank passes its tensor to the next rank of a ring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ After the first half each rank's slice of x must hold the sum, and the slices mu
 slices that it is given. Sizes, inputs and rounds are as in `all_reduce`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import starmap

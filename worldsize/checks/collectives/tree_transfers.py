@@ -5,8 +5,6 @@ help does; a star or a chain needs n − 1. The order of receives is not judged:
 of the rank.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

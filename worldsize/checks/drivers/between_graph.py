@@ -3,8 +3,6 @@
 Devices are noted while the graph is built; if they are wrong, nothing runs, since the run could hang.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

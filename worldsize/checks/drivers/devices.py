@@ -3,8 +3,6 @@
 A sum comes back as a graph, which `sums_and_moves` runs in a process where the student's function never ran.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

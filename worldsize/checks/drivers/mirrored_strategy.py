@@ -1,7 +1,5 @@
 """Run a student's steps and losses on the replicas of a MirroredStrategy, which are logical CPUs of one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The check decides remotely when the server is lost and what a step adds to the w
 verdict's words; its points follow from the weights. Left out: real tasks (lab 09 runs those).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -3,8 +3,6 @@
 Gradients come back as arrays, each with the number of its variable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read out each worker's data set, as a student's function makes it, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 `failures.deadlock_line` states the deadlock and each rank's wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from worldsize.failures import Wait

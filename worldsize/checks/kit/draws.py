@@ -1,7 +1,5 @@
 """Drawing a case anew until it tells: until, say, no known mistake gives the right result in it by chance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Advice after a library's error whose message tells what happened, but not what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

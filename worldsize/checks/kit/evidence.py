@@ -4,8 +4,6 @@ Only what is seen from outside an answer's own process may earn points: the answ
 exercise's declaration names the evidence of its properties, and docs/what-earns-points.md shows it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

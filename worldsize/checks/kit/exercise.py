@@ -7,8 +7,6 @@
 makes `all_gather` a check: `all_gather(arena, fn)` judges these cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from types import MappingProxyType

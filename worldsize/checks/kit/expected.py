@@ -1,7 +1,5 @@
 """The right value of a tensor on each rank, with the results of known mistakes: what came back names the mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Each exercise itself states how often forecasts hold and how wide they may be.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 A case's examiner returns complaints by property; the first one becomes the verdict's mismatch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The bytes that a run must send, and what other numbers of bytes tell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The transfers of a run, as checks ask for them: by sender, receiver or link; and declared work."""
 
-from __future__ import annotations
-
 from collections import Counter
 from operator import attrgetter, itemgetter
 

@@ -3,8 +3,6 @@
 Each check judges the result itself, and any tensor that a function is to change in place.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

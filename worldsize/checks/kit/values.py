@@ -3,8 +3,6 @@
 A mistake is named by its result: the first mistake that gives just what came back.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping

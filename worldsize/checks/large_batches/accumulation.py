@@ -5,8 +5,6 @@ the fabric and its layers declare their work, so the record shows what travelled
 S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -5,8 +5,6 @@ and of tr(Σ) are unbiased, so each is averaged over all steps, a negative |G|²
 S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, 2018, appendix A.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ named mistake, because the lab defines the count.
 P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, 2017, sections 2.1 and 2.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -6,8 +6,6 @@ S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015; C. Peng et al., "MegD
 T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm", 1979: variances of parts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ No step leaves a verdict to luck: only exact zeros are near 0, and in two small 
 out: the judging (`one_bit`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Comparison of what ranks returned and sent, step by step, with what is right and what slips (known mistakes) give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

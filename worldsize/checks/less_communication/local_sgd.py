@@ -7,8 +7,6 @@ with momentum 0 and rate 1, the averaging of S. Stich, "Local SGD converges fast
 the inner optimizer's state, which stays on its rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -4,8 +4,6 @@ With M = gradient + residual on each rank: P = mean of M q, its columns made ort
 Left out: the judging (`power_sgd`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

@@ -7,8 +7,6 @@ SignSGD", ICML 2019, for the scale, the mean size. Left out: two scales, one for
 average (H. Tang et al., "1-bit Adam", ICML 2021).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 

@@ -5,8 +5,6 @@ in all take as long as the work added in all. Left out: latency. S. Agarwal et a
 distributed training systems", MLSys 2022, ask the same of one step's time, with communication that overlaps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace

@@ -5,8 +5,6 @@ nothing. T. Vogels, S. P. Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, ar
 M that only rounding keeps from a lower rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 

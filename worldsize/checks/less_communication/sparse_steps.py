@@ -4,8 +4,6 @@ No step leaves a verdict to luck: a rank's numbers differ in size, and in small 
 out: the judging (`top_k`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

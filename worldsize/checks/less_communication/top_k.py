@@ -8,8 +8,6 @@ communication for distributed gradient descent", EMNLP 2017, for the largest; S.
 compression", ICLR 2018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 

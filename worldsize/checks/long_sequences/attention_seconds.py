@@ -4,8 +4,6 @@ Results are compared with `formulas.attention` for drawn sizes; a slip is named 
 wins, which the lab draws.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv:18
 with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023. Left out: the messages (`ring_attention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product

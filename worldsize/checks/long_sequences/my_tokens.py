@@ -6,8 +6,6 @@ al., "Striped Attention", arXiv:2311.09431, 2023) or folded in 2n parts (zigzag:
 arXiv:2407.21783, section 3.3.2). Left out: what travels (`ring_attention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any

@@ -5,8 +5,6 @@ before its own work on it begins; both show in the order of a rank's own events,
 Attention with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

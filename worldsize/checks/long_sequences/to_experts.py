@@ -5,8 +5,6 @@ expert's backward; both results must match one device's, and rows are counted li
 arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes at most its capacity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

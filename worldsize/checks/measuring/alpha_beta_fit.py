@@ -5,8 +5,6 @@ sizes that were not given. Left out: the machine's own times, which follow no li
 R. Hockney, Parallel Computing 20, 1994: the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ The arrays are NumPy broadcasts of a single number, so a model of billions is me
 framework's other allocations (caches, message buffers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any

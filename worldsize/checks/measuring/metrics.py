@@ -7,8 +7,6 @@ J. Davis and M. Goadrich, "The relationship between precision-recall and ROC cur
 points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

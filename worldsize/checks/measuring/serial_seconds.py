@@ -6,8 +6,6 @@ with any weights.
 A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33, 1990, take the fraction from a single point.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

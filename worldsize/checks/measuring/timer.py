@@ -7,8 +7,6 @@ PyTorch's notes on CUDA semantics, "Asynchronous execution": launches are asynch
 wait.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -6,8 +6,6 @@ one process that has all rows. Each gradient must travel once a step, in buckets
 training, which each rank keeps for itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

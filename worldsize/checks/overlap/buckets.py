@@ -4,8 +4,6 @@ The rule is torch DDP's: in the order of backward, a bucket closes as soon as it
 "PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`gradient_averaging`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain

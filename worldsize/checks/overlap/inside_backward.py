@@ -11,8 +11,6 @@ A busy machine can hide an overlap (a helper thread gets no turn while a layer w
 up to `TRIES` times. Left out: the messages' contents (`weights`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress, pairwise

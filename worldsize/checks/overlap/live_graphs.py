@@ -5,8 +5,6 @@ order of the two shows how many lived at once, and no clock decides. Only the pr
 (`retain_graph`), and it counts them (`kept`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ A mistake shows in the first step: n times too long, the rank's own gradient alo
 Left out: messages, and the choice of trainings (`gradient_averaging`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -3,8 +3,6 @@
 `worldsize.formulas.schedules` makes the schedules that have a name.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -5,8 +5,6 @@ autograd's on the unsplit model; each boundary must carry one activation and one
 schedule's order. The split is from Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise

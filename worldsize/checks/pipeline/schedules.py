@@ -6,8 +6,6 @@ flight, so any order with those properties passes. The schedules are from Y. Hua
 training", ICML 2021, and Megatron-LM, SC 2021).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

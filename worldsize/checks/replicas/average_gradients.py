@@ -4,8 +4,6 @@ The ranks' gradients are means over their own examples, of which a rank may have
 any route, but no more bytes than one all-reduce. Averaging and its pitfalls: P. Goyal et al., arXiv:1706.02677, 2017.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ its own y, so no rank can compute another's gradients; messages stay unchecked, 
 group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

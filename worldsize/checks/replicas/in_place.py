@@ -4,8 +4,6 @@ A model holds the tensors of the list. So a function must write into their memor
 model. `on_ranks.in_memory` records both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ two answers each are guessed with chance 2 ** -30. Micro-batches and activations
 is from A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997, 2014.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Messages may take any route, but no rank receives more bytes than its weights ha
 et al., "PyTorch Distributed", VLDB 2020.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

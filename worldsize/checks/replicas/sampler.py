@@ -4,8 +4,6 @@ The sampler must equal the library's, because the lab asks for its rule by name;
 predictions over examples. Padding gives all ranks equally many steps: S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

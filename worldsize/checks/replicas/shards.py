@@ -4,8 +4,6 @@ Each call answers for one rank, and the check compares the answers. Strided and 
 from any generator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, combinations, islice

@@ -5,8 +5,6 @@ same function on one rank alone. `shares_taken` shows which rank took which exam
 replicas with different starts, for example, stay equally far apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial

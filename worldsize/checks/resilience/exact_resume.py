@@ -6,8 +6,6 @@ and bit by bit with a training that never ended; a difference is traced to the s
 PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint": what a checkpoint needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, permutations

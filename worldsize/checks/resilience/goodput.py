@@ -5,8 +5,6 @@ tell the rules apart; each property also has a day that is drawn until its rule 
 Young and Daly give (`formulas.goodput`).
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable

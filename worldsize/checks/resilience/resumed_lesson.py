@@ -3,8 +3,6 @@
 The state can be taken at any step, and be put together from parts of different lives.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any

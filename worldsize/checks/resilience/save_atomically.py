@@ -8,8 +8,6 @@ rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pi
 created equal", OSDI 2014: what happens to a rename without fsync.
 """
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Callable, Iterator
 from typing import Any

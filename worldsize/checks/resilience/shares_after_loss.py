@@ -7,8 +7,6 @@ P. Goyal et al., arXiv:1706.02677, 2017: the linear rule of the rate.
 PyTorch's TorchElastic example, `ElasticDistributedSampler`: an epoch's samples in one order for any number of ranks.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

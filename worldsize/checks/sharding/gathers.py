@@ -4,8 +4,6 @@ With two ranks, a message's size identifies a layer's weight part, or the other 
 sizes that differ. Each rank's sends and work are on one clock and in program order, so a busy machine changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A rank is handed only its own part, or NaN elsewhere, so an answer that computes
 messages it sends.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ gradients. No points: only the function's own process can see a rank's state. S.
 5.1; torch's version is `torch.distributed.optim.ZeroRedundancyOptimizer`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -5,8 +5,6 @@ for the backward pass), and prefetch in the order of a rank's own events, so no 
 al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -7,8 +7,6 @@ Weights have shape [outputs, inputs], as in torch: the papers' "columns", for x 
 "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

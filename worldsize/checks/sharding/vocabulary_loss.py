@@ -5,8 +5,6 @@ vanishes, and some differ widely between ranks. The bytes sent must not grow wit
 "Megatron-LM", arXiv:1909.08053, 2019, section 3: fusing the output with the loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial

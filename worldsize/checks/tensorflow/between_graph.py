@@ -5,8 +5,6 @@ gradient was applied, in any order. Devices are noted while the graph is built; 
 step. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ closure of a lost worker runs again. Every closure calls the check, which picks 
 `recovery.py` tests a lost server.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction

@@ -5,8 +5,6 @@ together. Fixed cases tell mistakes apart, and drawn values (the start, the fact
 mistake's, so no verdict depends on luck. Steps so near a fall that rounding decides are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
@@ -45,8 +43,6 @@ class DecayPlan:
 
     def rate(self, falls: float) -> float:
         return self.start * self.factor**falls
-
-
 
 
 @exercise({ONE: 0.25, MORE: 0.75})

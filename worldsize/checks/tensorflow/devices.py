@@ -5,8 +5,6 @@ traced graph, which a process without the student's code runs on copies drawn la
 device that takes it. The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 The check plays the run, with the same gradient at every step. Lab 09 shows real losses and their cause.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ empty. NumPy gives the right weights: softmax regression with an L2 penalty, on 
 loss is from TensorFlow's guide "Custom training with tf.distribute.Strategy".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The rule is greedy, since TensorFlow asks a `ps_strategy` about one variable at 
 that holds the fewest bytes at that moment, any of several equal ones. Variables cut into parts are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

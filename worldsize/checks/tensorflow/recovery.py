@@ -5,8 +5,6 @@ UnavailableError, and the server's variables are gone. Every step adds other num
 weights show which steps they contain; a new chief is another process, with nothing but the folder's files.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Replicas are logical CPUs under a real MirroredStrategy; shares of a batch diffe
 shows why means of means are wrong; `mirrored_step.py` checks gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ Every rank is asked for its own text, on hosts with fresh names; the first plan'
 never contacts the hosts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -4,8 +4,6 @@ The function runs as in a tower program, inside a `tf.function` with towers on l
 arrays, each with its variable. The device that averages is not checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

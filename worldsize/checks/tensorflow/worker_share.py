@@ -4,8 +4,6 @@ One process builds and reads every worker's data set, and the check compares the
 A strategy's feeding of replicas is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any

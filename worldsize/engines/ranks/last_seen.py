@@ -5,8 +5,6 @@ that holds Python's lock while it waits, as some of TensorFlow's do, blocks ever
 `faulthandler`, which needs no lock, write the stack. A kill from outside is known only to the last tick.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import gc

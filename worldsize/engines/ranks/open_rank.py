@@ -4,8 +4,6 @@ The work is an object with `do(rank)`, which travels as a payload; output, recor
 run. `cell_work.py` has the kinds of work, `rank_groups.py` the groups; `open_session.py` gives the orders.
 """
 
-from __future__ import annotations
-
 import pickle
 import signal
 import sys

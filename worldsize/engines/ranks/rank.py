@@ -3,8 +3,6 @@
 `torch_rank.py` and `tensorflow_rank.py` have the framework's part; `rank_channel.py` talks to the agent.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import linecache

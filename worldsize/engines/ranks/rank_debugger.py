@@ -4,8 +4,6 @@ While it waits for a command, other ranks run until they need this one, and no t
 `ranks/debugger_prompts.py` asks the user.
 """
 
-from __future__ import annotations
-
 import io
 import pdb
 import queue

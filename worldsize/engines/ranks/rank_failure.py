@@ -3,8 +3,6 @@
 `failures` puts it into words.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 

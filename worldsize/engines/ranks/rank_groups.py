@@ -5,8 +5,6 @@ waiting rank is freed by closing its connections (measured: 10 ms), which makes 
 aborted. Groups that a student makes end with the default one.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

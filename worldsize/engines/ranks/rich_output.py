@@ -5,8 +5,6 @@ after. A value without a bundle, or with a bundle that is too large, is printed 
 bundles; scripts in a bundle do not run.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -4,8 +4,6 @@ The fork server has imported tensorflow without starting its runtime; settings t
 fresh process. `rank.py` is the rest of a rank; `tensorflow_session.py` sets its environment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

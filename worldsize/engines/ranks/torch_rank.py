@@ -3,8 +3,6 @@
 `rank.py` is the rest of a rank.
 """
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from typing import NoReturn

@@ -5,8 +5,6 @@ the shortest round trip is the most exact, because the host answered within it. 
 clocks drift apart by some 20 µs a second at most; a launch renews a measurement older than 10 s).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ latest.
 A launch uses it like this machine's engine (`agent_client.py`), with the head as the agent. `ways/` brings hosts up.
 """
 
-from __future__ import annotations
-
 import math
 import queue
 import threading

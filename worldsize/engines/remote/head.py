@@ -4,8 +4,6 @@ The head starts, hangs up and dies like this machine's agent and decides with th
 itself. `host_agent.py` is the hosts' side; `ways` brings hosts up.
 """
 
-from __future__ import annotations
-
 import multiprocessing.connection as mpc
 import os
 import subprocess

@@ -4,8 +4,6 @@ The agent does for its head what `HostRanks` does for this machine's agent, and 
 times it sends are on the head's clock. The agent ends, with all its ranks, when the line to the head ends.
 """
 
-from __future__ import annotations
-
 import getpass
 import multiprocessing.connection as mpc
 import os

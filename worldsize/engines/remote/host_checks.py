@@ -3,8 +3,6 @@
 The package is compared byte for byte. `head_listener.py` decides who may join.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import platform

@@ -4,8 +4,6 @@ The kernel's user runs code on every host, so a host unpickles its head's comman
 into the expected data classes and type-checked (msgspec); the kernel unpickles its ranks' results. `line.py` transports them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, Literal
 

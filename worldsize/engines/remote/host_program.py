@@ -4,8 +4,6 @@ The program reads an invitation from standard input, so that no list of processe
 output (`--stdio`). Exit code 0: the head hung up; 2: refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

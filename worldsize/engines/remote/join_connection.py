@@ -1,7 +1,5 @@
 """A host's connection to the head, by invitation. `host_agent.py` speaks over it."""
 
-from __future__ import annotations
-
 import socket
 import time
 

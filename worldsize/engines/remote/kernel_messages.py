@@ -3,8 +3,6 @@
 `engine.py` gives the orders, `head.py` carries them out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

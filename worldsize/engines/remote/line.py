@@ -4,8 +4,6 @@ The user of a line waits for it as for a file descriptor, never for the network.
 `join_connection.py`) and the pipes of a program that ssh started (`pipes.py`). `host_messages.py` defines the messages.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

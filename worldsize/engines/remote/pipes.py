@@ -4,8 +4,6 @@ Framing is `multiprocessing.connection`'s; nothing is unpickled. ssh's ServerAli
 the pipe. `ways/programs.py` has the programs.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Files that ranks write on their host are copied into the run's folder here. `host_agent.py` is the host's own side.
 """
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Iterable, Iterator

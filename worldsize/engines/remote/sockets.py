@@ -5,8 +5,6 @@ notice a lost peer. Measured: a frame must pass well within the heartbeat's time
 reader that stops for lost, so this thread always reads. `head_listener.py` and `join_connection.py` admit peers.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Measured is a filled mark, published an empty one, and both are written out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

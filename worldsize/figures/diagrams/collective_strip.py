@@ -4,8 +4,6 @@ Each rank marks its numbers as 10**rank (`chunk_contents`), so a cell tells whos
 more ranks, and a whole sum has a dot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ has its colour and hatch. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 20
 not drawn, needs one more all-reduce.
 """
 
-from __future__ import annotations
-
 import math
 
 from matplotlib.axes import Axes

@@ -4,8 +4,6 @@ The panels show its three phases in order, with what each rank sends in each. H.
 it as a torus.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 from numbers import Integral

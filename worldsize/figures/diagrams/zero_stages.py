@@ -4,8 +4,6 @@ A block's height is its bytes; the part that a rank keeps is filled, the rest is
 "ZeRO", SC 2020, figure 1, draws it so.
 """
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 

@@ -3,8 +3,6 @@
 Curves are compared only at an x that they share, so a crossing is told by the points on its two sides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -3,8 +3,6 @@
 Each function takes points and returns a clause for a finding, empty where nothing was measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations_with_replacement
 

@@ -3,8 +3,6 @@
 Repetitions decide: two ends tie where their ranges overlap. `crossings` compares curves on the way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import median

@@ -15,8 +15,6 @@ to `tests/figures/test_findings.py`. `crossings`, `curve_answers`, `curve_ends` 
 curves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import gt, lt

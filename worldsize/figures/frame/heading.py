@@ -3,8 +3,6 @@
 The caller gives the question, the data alone the finding: no sentence about a run can be written before the run.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 from matplotlib.layout_engine import ConstrainedLayoutEngine

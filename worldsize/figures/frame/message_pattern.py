@@ -1,7 +1,5 @@
 """The pattern of a run's messages in words: a ring, a line, a hub, a tree, or the busiest rank."""
 
-from __future__ import annotations
-
 from collections import Counter
 from operator import attrgetter
 from typing import Any

@@ -3,8 +3,6 @@
 Each function takes points and returns a clause for a finding, empty where nothing compares.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from statistics import median

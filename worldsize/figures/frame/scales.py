@@ -1,7 +1,5 @@
 """Logarithmic axes, which say so in their names and have at least two ticks, at round numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product
@@ -44,4 +42,3 @@ def log_ticks(low: float, high: float) -> list[float]:
         if not kept or math.log10(place / kept[-1]) >= least:
             kept.append(place)
     return kept
-

@@ -5,8 +5,6 @@ line marks the end of backward. Messages inside backward are the "wait-free back
 USENIX ATC 2017.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -173,4 +171,3 @@ def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: floa
 def _words(step: StepTimeline, whole_step: bool) -> str:
     share = _percent(step.hidden(whole_step))
     return f"{units.seconds(step.end_s)}, {share} of the time on the network {INSIDE[whole_step]}"
-

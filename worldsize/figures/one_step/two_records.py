@@ -4,8 +4,6 @@ The profiler's rows are operators and collectives; the record's are each rank's 
 its links. The file for Perfetto has the names of single operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter

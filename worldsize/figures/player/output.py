@@ -4,8 +4,6 @@ Where scripts run, the moving view replaces the picture. The output fetches noth
 in a saved notebook and in an exported page.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

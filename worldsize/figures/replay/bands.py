@@ -4,8 +4,6 @@ Ranks stand as their messages suggest, and messages travel from sender to receiv
 time goes on, as in L. Lamport's space-time diagram. `step_through` shows one run step by step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain

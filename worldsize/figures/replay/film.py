@@ -5,8 +5,6 @@ ended. The film opens with the first moment that shows something, and print or a
 is the Synchronized Multimedia Integration Language in SVG 1.1, chapter 19, which browsers play in an `img` too.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import math

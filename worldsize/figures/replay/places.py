@@ -3,8 +3,6 @@
 Coordinates are shares of a frame's width and height, x to the right and y downwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 

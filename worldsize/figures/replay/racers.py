@@ -3,8 +3,6 @@
 Runs whose times tie count as equally fast.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

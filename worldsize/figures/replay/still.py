@@ -1,7 +1,5 @@
 """A replay as one still picture, where no script runs: every run a band of lanes, all on the same axis of time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 

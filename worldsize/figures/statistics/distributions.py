@@ -5,8 +5,6 @@ matter. A band goes from the lowest of several runs to the highest, round the mi
 since other seeds may reverse them; runs paired by seed are compared seed by seed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

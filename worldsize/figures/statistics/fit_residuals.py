@@ -4,8 +4,6 @@ A pattern in the residuals says that the model lacks something, scatter that it 
 analysis", 1977. Errors are relative, since sizes and times span decades.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product

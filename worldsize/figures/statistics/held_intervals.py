@@ -5,8 +5,6 @@ each group, so that a bias shows as a curve above or below the line. Nine in ten
 F. Balabdaoui and A. Raftery, "Probabilistic forecasts, calibration and sharpness", J. Royal Statistical Society B 69, 2007.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

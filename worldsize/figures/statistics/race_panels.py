@@ -4,8 +4,6 @@ All panels share one scale of time, so that a condition which makes every bar sh
 is its prediction. `bars.race` has room for long names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter

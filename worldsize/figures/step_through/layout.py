@@ -4,8 +4,6 @@ Coordinates are pixels of a canvas that `scene.js` and `still` share, x to the r
 `WIDTHS`, the widest for which a page has room, so that text keeps its size.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable

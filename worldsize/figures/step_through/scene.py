@@ -3,8 +3,6 @@
 `steps` cuts a trace into steps, and `layout` places ranks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial

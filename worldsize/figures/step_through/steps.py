@@ -5,8 +5,6 @@ all messages that its sender had sent or received before it began: L. Lamport's 
 So a ring's k-th messages make one step, and messages that queue at a server make a step each.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

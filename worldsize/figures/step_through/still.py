@@ -3,8 +3,6 @@
 Cells have no hatch here: they are so small that their rows alone tell ranks apart.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

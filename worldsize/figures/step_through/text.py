@@ -1,7 +1,5 @@
 """The steps of a trace in words: who sends what to whom, who waits, and how far the sums are."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from operator import attrgetter

@@ -3,8 +3,6 @@
 `exam` draws an exam. `formats` writes it as text, for Moodle, and as QTI for Canvas and others.
 """
 
-from __future__ import annotations
-
 import random
 
 from worldsize.grade.exam import questions_on_memory_and_scale, questions_on_messages, questions_on_training

@@ -1,7 +1,5 @@
 """Exams as files in a folder: an exam and an answer sheet for each student, or one file with variants for an LMS."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Questions for Moodle are numerical ones of its "Moodle XML format". text2qti makes the QTI from text that is written here.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 `answer` uses a formula of the course. `again` counts or adds up the same by hand, so that a test can compare the two.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -73,4 +71,3 @@ def variant(question: ExamQuestion, seed: str) -> Variant:
         if answer != 0 and all(abs(wrong - answer) > APART * abs(answer) for wrong in slips):
             return Variant(question, numbers, question.text.format(**numbers), answer)
     raise RuntimeError(f"{question.id}: no draw of {_DRAWS} keeps its usual wrong answers apart from the right one")
-

@@ -1,7 +1,5 @@
 """Exam questions on memory, scale and failures: labs 12 to 17."""
 
-from __future__ import annotations
-
 import math
 
 from worldsize.formulas import (

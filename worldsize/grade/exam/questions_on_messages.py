@@ -1,7 +1,5 @@
 """Exam questions on messages: labs 00, 02, 05 and 06. Sizes are in decimal units; links follow the alpha-beta model."""
 
-from __future__ import annotations
-
 import math
 
 from worldsize.formulas import cost, staleness

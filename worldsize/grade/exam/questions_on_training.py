@@ -1,7 +1,5 @@
 """Exam questions on training: labs 01, 03, 04, and 07 to 11."""
 
-from __future__ import annotations
-
 import math
 
 from worldsize.formulas import bucketing, cost, parallelism, scaling, schedules

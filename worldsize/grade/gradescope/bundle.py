@@ -5,8 +5,6 @@ Specifications"). An allow-list chooses the files; it includes the answers, for 
 that runs submissions cannot read them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from worldsize.authoring import release

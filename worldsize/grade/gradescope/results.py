@@ -4,8 +4,6 @@ Any failure still writes a result, without points. The fields follow "Output for
 Specifications".
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

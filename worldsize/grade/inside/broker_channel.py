@@ -4,8 +4,6 @@ The same code serves a submission's rank in its sandbox and a rank that the chec
 of a rank may wait at once: the thread that reads hands the others their answers.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

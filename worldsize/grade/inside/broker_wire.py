@@ -3,8 +3,6 @@
 `broker_channel.py` carries the frames.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

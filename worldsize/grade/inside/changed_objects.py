@@ -4,8 +4,6 @@ The result is a hint for a person, and never decides points: it is found in the 
 everything back.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ leaves a moment at which a kill would tear it or lose it. Left out: writes throu
 of which this folder has no event.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

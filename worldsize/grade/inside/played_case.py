@@ -5,8 +5,6 @@ Everything runs beside the submission's code, so the grader takes the report as 
 (`outside.played_result`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

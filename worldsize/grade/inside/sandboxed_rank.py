@@ -4,8 +4,6 @@ All of this runs in the submission's own process, so the grader trusts none of i
 checks every frame. torch is imported only where a mode needs it, since TensorFlow's server has none.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import linecache

@@ -3,8 +3,6 @@
 The processes of a cluster share one sandbox and its loopback, which no other submission can reach.
 """
 
-from __future__ import annotations
-
 import os
 
 from worldsize.engines.cluster_spec import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config

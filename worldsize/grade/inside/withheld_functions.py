@@ -4,8 +4,6 @@ A function of an imported module stays, with every reference to it, but its code
 `namespaces.cover` empties the module's files, so it cannot be read, nor imported later. `outside.withheld` has the list.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Mapping, Sequence

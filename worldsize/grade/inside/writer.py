@@ -4,8 +4,6 @@ All of this runs in the submission's own process, so its report is only text. Ou
 leaves in its folder.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, NoReturn

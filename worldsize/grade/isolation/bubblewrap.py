@@ -6,8 +6,6 @@ sandbox serves a whole job ("own"); elsewhere every rank gets a fresh sandbox ("
 slower.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

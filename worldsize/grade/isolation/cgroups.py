@@ -5,8 +5,6 @@ user: a service's or session's has another keeper. A server joins after its impo
 count.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -4,8 +4,6 @@ A rank enters them before a byte of a submission arrives, by system calls (`libc
 start another program. `bubblewrap.py` decides what is mounted at all.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

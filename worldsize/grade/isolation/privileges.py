@@ -3,8 +3,6 @@
 The calls are prctl(2), capabilities(7) and setresuid(2), and none needs namespaces.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

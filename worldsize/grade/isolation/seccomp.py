@@ -5,8 +5,6 @@ to ask for (`strace -f` on a grading of all references) and what starting anothe
 another sandbox could notice, such as a lock; no filter closes timing.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

@@ -5,8 +5,6 @@ and how long the processors were busy (`/proc/stat`). A run lost at most what it
 most the others' work spread over all processors; without these files, it lost nothing.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

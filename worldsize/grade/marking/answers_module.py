@@ -3,8 +3,6 @@
 Cells are found and read as for grading, and nothing runs. Cells that only ran something in the notebook are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A line is student, lab, points and reason. A line that cannot be read is reported, and does not affect the others.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

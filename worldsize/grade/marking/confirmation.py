@@ -5,8 +5,6 @@ because in one process a rank can read another's data and forge messages. A pers
 differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from worldsize.checks.verdict import Property, Verdict

@@ -5,8 +5,6 @@ gradings, on several machines too, may share a folder: each row is graded under 
 seen every row.
 """
 
-from __future__ import annotations
-
 import platform
 import queue
 import secrets

@@ -4,8 +4,6 @@ A row outlives its file; rows of withdrawn or renamed files are left out of tabl
 grading writes the record, and concurrent gradings into the same folder take the seed from there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ An exercise runs only with what it takes along. A cell that fails is then run st
 statement costs only what uses it; a cell that ends the process, or hangs, is left out.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from worldsize.cells import OwnCell, Statement, TakenAlong
@@ -96,4 +94,3 @@ class HelperCells:
                 if title == cell.title or title.startswith(f"{cell.title}, "):
                     said.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))
         return "\n".join(said[:3])
-

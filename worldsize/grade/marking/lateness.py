@@ -4,8 +4,6 @@ Canvas marks a late file in its name; `nbgrader submit` writes the moment to `ti
 due date. A file's own time says only when it was copied, and is ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

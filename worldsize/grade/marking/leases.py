@@ -1,7 +1,5 @@
 """Leases on rows: lock files that let several gradings share a folder, on network file systems too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout

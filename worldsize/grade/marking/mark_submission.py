@@ -5,8 +5,6 @@ repeated with the reference in its place, and the better result counts, so that 
 check derive from the run's seed and the file, so that an appeal can be replayed.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import time

@@ -4,8 +4,6 @@ All parts need one seed, and a row in two parts must agree; a row lost in one pa
 into one shared folder need no merge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The digest covers the release's own cells with their references, the package's v
 that only display. `constraints.txt` pins the versions of other packages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The files make a grading resumable: a submission with a row is done.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

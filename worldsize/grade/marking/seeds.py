@@ -1,7 +1,5 @@
 """Seeds: everything that a grading draws derives from one seed, so that an appeal can be replayed."""
 
-from __future__ import annotations
-
 import hashlib
 
 

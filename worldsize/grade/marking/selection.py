@@ -4,8 +4,6 @@ A hash of the row's name gives the shard, so every machine splits a folder in th
 seed, lab and file, whatever the shard.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A notebook is data here: JSON with limits, of which nothing is run. A cell that 
 release's.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -5,8 +5,6 @@ plain files, or an export of Canvas or Moodle. The name forms come from Canvas's
 `mod/assign`, which writes a name's underscores as spaces.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Changes to parts of a notebook that are not a student's to change, as data, and their sentences."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

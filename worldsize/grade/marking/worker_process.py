@@ -4,8 +4,6 @@ The process holds one sandbox, can be killed at any moment, and ends with its in
 that too large a result costs the submission and not the machine.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -4,8 +4,6 @@ A submission whose worker is killed, fails or hangs is tried again, each time in
 its row is "lost", which is not a mark.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

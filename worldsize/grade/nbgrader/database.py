@@ -4,8 +4,6 @@ nbgrader's API commits in every call; here each commit only ends a savepoint. If
 transaction back.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

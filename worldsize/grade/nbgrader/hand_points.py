@@ -4,8 +4,6 @@ Points given in formgrader are read: an exercise counts its manual score, else t
 `overrides.csv`, which are for a whole lab, are written: the last exercise gets the difference as extra credit.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing

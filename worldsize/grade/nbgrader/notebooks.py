@@ -4,8 +4,6 @@ formgrader shows a notebook as HTML that runs in the instructor's browser. So on
 the submission, shown as code; prose and metadata are the release's, and verdicts are plain text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ values it replaces only extra credit that stands for `overrides.csv` (`hand_poin
 row is not touched, so a second run changes nothing and asks for no second look.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A check passes plain values and gets plain values back. A callable that `call` o
 grader, and is called remotely.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import linecache

@@ -3,8 +3,6 @@
 `broker.py` handles what crosses a rank's own line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -3,8 +3,6 @@
 `broker.py` and `sandboxed_run.py` give the frames their meaning.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -5,8 +5,6 @@ read another's data and forge messages. A case that needs real processes raises 
 result ends in `PlayLost`.
 """
 
-from __future__ import annotations
-
 import random
 
 from typing_extensions import override

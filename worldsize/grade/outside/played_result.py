@@ -4,8 +4,6 @@ The whole report, its messages too, was made beside a submission's code, which m
 `marking.confirmation` decides what it is worth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, get_args
 

@@ -4,8 +4,6 @@ A thread checks the limits ten times a second, however busy the broker is. The r
 the grader, on the same broker.
 """
 
-from __future__ import annotations
-
 import select
 import threading
 import time

@@ -3,8 +3,6 @@
 `grade.frames` checks the form of values, and `checks` judges them.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ A rank of a graded run can import the package. A function of this table raises a
 the exercise, such as the seconds of `formulas.parallelism` for `quicker_way`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 An appeal writes nothing; its outcome goes into `overrides.csv`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from worldsize.grade import course

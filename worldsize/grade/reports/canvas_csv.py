@@ -5,8 +5,6 @@ grades in the Gradebook?"). Settings decide on commas or semicolons, decimal poi
 two columns of names (its `lib/gradebook_exporter.rb` and `gradebook_importer.rb`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 In a lecture, the report is written again whenever a file changes.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 import time

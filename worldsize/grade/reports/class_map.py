@@ -4,8 +4,6 @@ A cause is the first property of a check that does not hold, with the check's se
 misjudged question has groups of students whose predictions are off by the same factor.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

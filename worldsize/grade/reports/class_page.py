@@ -1,7 +1,5 @@
 """The page on a class's misunderstandings, without names or script: exercises by cause, predictions as rows of dots."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A check draws from the row's seed, so its k-th run is the same for every answer.
 any sandbox; their messages are kept in the folder of grades, so that writing feedback again runs nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

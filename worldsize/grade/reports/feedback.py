@@ -4,8 +4,6 @@ The layouts are those that nbgrader (`<student>/<assignment>/<lab>.html`), Canva
 that could confuse a file system, a shell or a reader is replaced by plain letters and a hash.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

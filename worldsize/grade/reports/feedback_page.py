@@ -4,8 +4,6 @@ Text that a student may have chosen (a name, a file's name, an exception's messa
 and stripped of characters that mislead a reader or a terminal: `pages` does that, and has the template.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Both know a student by the number in the submitted file's name (`submissions_fol
 shares one, is left out and reported.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Moodle accepts a worksheet with the columns Identifier, Grade and "Last modified
 since, exceeds its maximum, or is marked as unchangeable (its `mod/assign/feedback/offline`).
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The list of everything that needs a person before marks go out, which is also written as `needs-a-person.csv`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -197,4 +195,3 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
             what = "find out whose it is, rename or remove the other student's files, and grade again"
             found |= dict.fromkeys(students, f"{words}: {what}")
     return found
-

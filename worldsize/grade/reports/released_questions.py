@@ -3,8 +3,6 @@
 A class page shows these questions and units. A student's notebook supplies numbers alone, since it can hold any text.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Students choose their own names (OWASP, "CSV Injection").
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Collection, Iterable

@@ -3,8 +3,6 @@
 The page has no link or script, and everything that students wrote, even names, is escaped (`pages`).
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass

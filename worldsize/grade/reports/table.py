@@ -3,8 +3,6 @@
 Beyond `MOST_ROWS` rows, a line stands for all rows of one lab, state and points; a CSV beside the rows has every row.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

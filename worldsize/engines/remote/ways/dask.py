@@ -4,8 +4,6 @@ Dask's deployments bring workers onto Kubernetes, clouds and queues. Dask itself
 caller's. `on_node.py` has the task.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit

@@ -7,8 +7,6 @@ Either may end in arguments of `hosts.open`: env=A+B, trusted_network=1, timeout
 client, and values that contain a comma have no text form.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Programs outside this package import this module, so it imports only Python's own modules. `host_program.py` does the rest.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

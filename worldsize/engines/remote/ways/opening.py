@@ -3,8 +3,6 @@
 `programs.py` and its neighbours are the ways; `engines/current_engine.py` chooses a launch's engine.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

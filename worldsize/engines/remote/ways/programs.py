@@ -1,7 +1,5 @@
 """Hosts over a program's standard input and output: ssh, which needs no port but its own, or any other."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ squeue reports the job's state, because submitit asks Slurm's accounting, which 
 requeued: its invitations would be used up. `on_node.py` runs on the nodes; `slurm_reasons.py` explains endless waits.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -3,8 +3,6 @@
 From https://slurm.schedmd.com/job_reason_codes.html, without reasons that pass, such as Resources and Priority.
 """
 
-from __future__ import annotations
-
 import re
 
 _ASK_LESS = "Ask for less, or in a partition or QOS that allows it: see `sacctmgr show qos`, `scontrol show partition`."

@@ -3,8 +3,6 @@
 The agents then speak over lines (`engines/remote`).
 """
 
-from __future__ import annotations
-
 from worldsize.engines.remote.engine import HostsEngine
 
 
