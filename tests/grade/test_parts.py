@@ -165,8 +165,8 @@ def test_every_row_is_in_one_shard_whatever_the_folder_holds_besides():
 
 def test_a_shard_reads_the_files_of_its_own_rows_alone(graded, marking, monkeypatch):
     opened = []
-    open_ = submission._opened
-    monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path) or open_(path, most))
+    read = submission.read
+    monkeypatch.setattr(submission, "read", lambda path, most: opened.append(path) or read(path, most))
     graded(Selection(shard=Shard(1, 3)))
     assert len(opened) == 2 * len(marking.marked) < 2 * len(EVERYBODY)  # once here, once where it is marked
 

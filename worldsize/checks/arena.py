@@ -126,8 +126,8 @@ class Arena(ABC):
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
         """Save by `fn(path, data)` in writers that are killed; `returned[0]` is what `drivers.killed_writer.tried` returns.
 
-        A grader kills the writers at bytes, and observes their folder, from outside their processes. What needs a look between
-        two calls (`drivers.killed_writer.is_noted`) the answer's own process notes there, too.
+        A grader kills the writers at bytes, and observes their folder, from outside their processes. Scenarios that
+        need a look between two calls (`drivers.killed_writer.is_noted`) run in the answer's own process there, too.
         """
         return self.run(Trial("saves", fn, (list(scenarios),), driver=killed_writer.tried))
 

@@ -1,6 +1,6 @@
 """The events of a folder, as the kernel reports them to a process outside (inotify(7)): what happened to a file's name.
 
-A file that is replaced by a rename gets its name in one step. Whoever writes into it, renames it or removes it first leaves a
+A file that is replaced by a rename gets its name in one step. A save that writes into it, renames it or removes it first has a
 moment at which a kill would tear it or lose it. Left out: writes through a map of memory or a link in another folder, of which
 this folder has no event.
 """
