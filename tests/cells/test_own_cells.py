@@ -3,8 +3,8 @@
 import pytest
 
 from worldsize.cells import TakenAlong, names_bound
+from worldsize.cells.cell_statements import MOST_STATEMENTS
 from worldsize.cells.own_cells import CellOfNotebook, OwnCells
-from worldsize.cells.top_level import MOST_STATEMENTS
 
 pytestmark = pytest.mark.quick
 

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from worldsize.engines import idle_end
-from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.idle_end import IdleEnd
 from worldsize.engines.job import Close, Job
+from worldsize.engines.local_engine import LocalEngine
 from worldsize.engines.payload import Payload
 from worldsize.failures import Outcome
 from worldsize.launch.execute import callers_state, close_order, execute, execute_order

@@ -2,8 +2,8 @@
 
 import pytest
 
-from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job
+from worldsize.engines.local_engine import LocalEngine
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, execute
 from worldsize.launch.run import KernelLaunches, Observer, observe, unobserved

@@ -12,7 +12,7 @@ from worldsize.engines.payload import Payload
 from worldsize.errors import Deadlock, RunTimedOut
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
-from worldsize.simulate import Nodes, simulate, symmetry, witnesses
+from worldsize.simulate import Nodes, ranks_alone, simulate, symmetry
 from worldsize.simulate.run import Setting, by_symmetry
 
 LINK = Link("10 GB/s", "5 us")
@@ -24,7 +24,7 @@ def with_few(fn, n, *more, link=None, nodes=None, slowness=None):
     slowness = np.ones(n) if slowness is None else slowness
     setting = Setting(n, link, nodes, 0, 60.0, slowness, np.full(n, np.inf))
     call = Payload(fn, (torch.ones(n), *more), {})
-    return by_symmetry(call, setting, KernelLaunches(), witnesses.listen(call, setting), 0.0)
+    return by_symmetry(call, setting, KernelLaunches(), ranks_alone.listen(call, setting), 0.0)
 
 
 @pytest.mark.parametrize("n", [16, 64, pytest.param(256, marks=pytest.mark.soak)])
@@ -155,7 +155,7 @@ def rounds(fabric, x, steps, skips):
 
 def asked_about(n, steps, skips, seed=0, most_messages=3_000_000):
     setting = Setting(n, LINK, None, seed, 60.0, np.ones(n), np.full(n, np.inf), most_messages)
-    return witnesses.listen(Payload(rounds, (torch.ones(1), steps, skips), {}), setting)
+    return ranks_alone.listen(Payload(rounds, (torch.ones(1), steps, skips), {}), setting)
 
 
 def nobody(rank, step):

@@ -17,9 +17,9 @@ from worldsize.engines.host import HostFacts
 from worldsize.engines.remote import host_checks, host_messages
 from worldsize.engines.remote.engine import HostsEngine
 from worldsize.engines.remote.head_listener import Invitation
+from worldsize.engines.remote.head_orders import HostChange
 from worldsize.engines.remote.host_messages import Answered, Chunk, Greeting, Told
 from worldsize.engines.remote.join_connection import join
-from worldsize.engines.remote.kernel_messages import HostChange
 from worldsize.engines.remote.line import LineClosed
 from worldsize.failures import Return, Standing
 

@@ -2,7 +2,7 @@
 
 The notebook's check and the grader share these rules; neither room is known here. Cells are text, and only `run_cell` runs one.
 Import from here: `read` and the cells are in `notebook_cells`, a file's bytes in `notebook_file`, a cell as Python in
-`as_python`, its statements in `top_level`, `chosen` in `choice`, `taken_along` in `own_cells`, `answers_elsewhere` in
+`as_python`, its statements in `cell_statements`, `chosen` in `choice`, `taken_along` in `own_cells`, `answers_elsewhere` in
 `misplaced`. `released` has the release's titles and digests.
 """
 
@@ -14,13 +14,13 @@ from worldsize.cells.as_python import (
     run_cell,
     taken_out_sentence,
 )
+from worldsize.cells.cell_statements import Statement, breakpoint_line, names_bound, raises_not_yet, statements
 from worldsize.cells.choice import ChosenCells, FoundCell, chosen, names_of, title_text, unnamed
 from worldsize.cells.misplaced import AnswerElsewhere, answers_elsewhere, no_python
 from worldsize.cells.notebook_cells import AskedExercise, NotebookCell, lines_of, printable, read, text
 from worldsize.cells.notebook_file import CLEARED, NoNotebook
 from worldsize.cells.own_cells import LeftBehind, OwnCell, TakenAlong, taken_along
 from worldsize.cells.setups import SETUP, changed_setups, digest, setup_lines
-from worldsize.cells.top_level import Statement, breakpoint_line, names_bound, raises_not_yet, statements
 
 __all__ = [
     "CLEARED", "DOES_NOT_PARSE", "SETUP",

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from worldsize.cells.as_python import MAX_CELL_CHARACTERS, python_cell
+from worldsize.cells.cell_statements import defines, parsed
 from worldsize.cells.notebook_cells import AskedExercise, NotebookCell, lines_of
 from worldsize.cells.setups import SETUP
-from worldsize.cells.top_level import defines, parsed
 from worldsize.titles import title_of
 
 _MOST_NEIGHBOURS = 3

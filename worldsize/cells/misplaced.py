@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Literal
 
 from worldsize.cells.as_python import python_cell
+from worldsize.cells.cell_statements import defines
 from worldsize.cells.choice import ChosenCells, FoundCell
 from worldsize.cells.notebook_cells import AskedExercise, NotebookCell, first_line, lines_of
 from worldsize.cells.own_cells import TakenAlong
-from worldsize.cells.top_level import defines
 
 ElsewhereKind = Literal["another cell", "another name", "no code", "twice", "no Python"]
 _MOST_FOUND = 3

@@ -3,7 +3,7 @@
 Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes and
 constants that it uses, directly or through each other; nothing else of an own cell runs. A name means what it means in the
 notebook from top to bottom: its last binding above the exercise counts, else the last one below. Names that are used but cannot
-go along are reported. `choice` says which cells are own ones; `top_level`, what a statement binds and uses.
+go along are reported. `choice` says which cells are own ones; `cell_statements`, what a statement binds and uses.
 """
 
 import builtins
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from worldsize.cells.cell_statements import Statement, parsed, statements
 from worldsize.cells.choice import ChosenCells
 from worldsize.cells.notebook_cells import AskedExercise, printable
-from worldsize.cells.top_level import Statement, parsed, statements
 
 MOST_OWN_CHARACTERS = 1_000_000
 MOST_TAKEN = 1_000

@@ -7,8 +7,8 @@ import atexit
 import os
 import threading
 
-from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Framework
+from worldsize.engines.local_engine import LocalEngine
 from worldsize.engines.remote.ways import from_text
 from worldsize.engines.remote.ways.opening import OpenHosts, open_hosts
 from worldsize.engines.remote.ways.way import NoHosts

@@ -2,7 +2,7 @@
 speed.
 
 A fork server that has imported a framework holds hundreds of MB; on a server shared by a class, most of them wait for
-students who read. `WORLDSIZE_IDLE_MINUTES` sets the limit. `agent_client.py` ends and restarts the helper.
+students who read. `WORLDSIZE_IDLE_MINUTES` sets the limit. `local_engine.py` ends and restarts the helper.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Jobs and orders for ranks, and the events they answer with.
 
-`agent_client.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
+`local_engine.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
 """
 
 from dataclasses import dataclass, field

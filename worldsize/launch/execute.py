@@ -20,8 +20,8 @@ from typing import Any
 
 from worldsize import errors, failures
 from worldsize.engines import payload
-from worldsize.engines.agent_client import LocalEngine, LocalRanks
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
+from worldsize.engines.local_engine import LocalEngine, LocalRanks
 from worldsize.engines.payload import Payload
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of

@@ -44,7 +44,7 @@ class SimulatedFabric(Fabric):
     def __init__(self, world: World, rank: int) -> None:
         super().__init__(SimulatedWire(world, rank))
         self._world = world
-        self._number = rank  # `rank` itself may count the numbers it is compared with (`witnesses`)
+        self._number = rank  # `rank` itself may count the numbers it is compared with (`ranks_alone`)
         self._guarded = False
 
     @override

@@ -23,16 +23,16 @@ from worldsize.engines.ranks.rank_failure import frames_of
 from worldsize.errors import NotYet
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
-from worldsize.simulate import replay, witnesses
+from worldsize.simulate import ranks_alone, replay
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.generators import GeneratorsUsed
 from worldsize.simulate.outcome import BrokenOff, Stood, notes_on, settle
 from worldsize.simulate.process_state import ProcessState
+from worldsize.simulate.ranks_alone import Witnesses
 from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld
 from worldsize.simulate.topology import Clocks, Nodes
-from worldsize.simulate.witnesses import Witnesses
 from worldsize.simulate.world import World
 from worldsize.trace import Span
 
@@ -80,7 +80,7 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
     began_s, why = time.monotonic(), ""
     if 2 * setting.world_size * (setting.world_size - 1) > setting.most_messages:  # more than a ring of these ranks sends
         try:
-            asked = witnesses.listen(call, setting)
+            asked = ranks_alone.listen(call, setting)
             if asked.messages * setting.world_size > setting.most_messages:
                 return by_symmetry(call, setting, launches, asked, began_s)
         except NotSymmetric as found:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from worldsize.engines import payload
-from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.cluster_spec import Cluster, TensorFlowTasks, serving
 from worldsize.engines.current_engine import current_engine, local_engine
 from worldsize.engines.job import Job
+from worldsize.engines.local_engine import LocalEngine
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run

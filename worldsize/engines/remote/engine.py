@@ -1,7 +1,7 @@
 """The engine of other hosts: the kernel's side of the head. Each kernel has one head, which ends with the kernel at the
 latest.
 
-A launch uses it like this machine's engine (`agent_client.py`), with the head as the agent. `ways/` brings hosts up.
+A launch uses it like this machine's engine (`local_engine.py`), with the head as the agent. `ways/` brings hosts up.
 """
 
 import math
@@ -15,10 +15,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.job import Job, Order, StartMethod
+from worldsize.engines.local_engine import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.own_network import Network
-from worldsize.engines.remote.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.remote.head_orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
 

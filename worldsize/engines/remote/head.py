@@ -23,8 +23,8 @@ from worldsize.engines.jobs import SESSIONS
 from worldsize.engines.open_session import OpenSession, OpenWorlds
 from worldsize.engines.remote import host_checks, host_messages
 from worldsize.engines.remote.head_listener import Door
+from worldsize.engines.remote.head_orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.remote.host_messages import BadMessage, Greeting
-from worldsize.engines.remote.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.remote.line import HostLine, LineClosed
 from worldsize.engines.remote.pipes import line_over
 from worldsize.engines.remote.remote_ranks import HostLost, RemoteRanks

@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 
 from worldsize.engines import fork_server
-from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.job import Framework, Job, Progress, Use
+from worldsize.engines.local_engine import short_base
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.remote import host_checks, host_messages
 from worldsize.engines.remote.host_messages import (

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from worldsize.engines import agent_client
-from worldsize.engines.agent_client import LocalEngine
+from worldsize.engines import local_engine
+from worldsize.engines.local_engine import LocalEngine
 from worldsize.errors import EngineLost
 
 # it sleeps until it is ended: what hangs up may live on
@@ -16,7 +16,7 @@ def test_an_agent_that_hung_up_is_not_asked_again_though_its_process_lives_on(mo
     engine = LocalEngine()
     try:
         with monkeypatch.context() as patched:
-            patched.setattr(agent_client, "_BOOT", _HANGS_UP_AND_STAYS)
+            patched.setattr(local_engine, "_BOOT", _HANGS_UP_AND_STAYS)
             with pytest.raises(EngineLost, match="no more"):
                 engine.new_run_dir()
         assert engine.new_run_dir().is_dir()
@@ -28,4 +28,4 @@ def test_an_agent_that_hung_up_is_not_asked_again_though_its_process_lives_on(mo
 def test_ranks_are_forked_unless_the_systems_libraries_do_not_bear_it(monkeypatch, system, usual):
     monkeypatch.delenv("WORLDSIZE_START_METHOD", raising=False)
     monkeypatch.setattr(sys, "platform", system)
-    assert agent_client.start_method() == usual
+    assert local_engine.start_method() == usual
