@@ -1,10 +1,10 @@
 """Ranks that stand for others: if all nodes do the same, one node is simulated, and all others share its times.
 
 If a program and its links do not change when every rank r is renamed r + k, then rank r does at every moment what rank r % k
-does. So the function runs on ranks 0 to k - 1 alone, with the true world size. A message to rank `to` goes to the representative
-`to % k`, which takes it for the message of the rank at the same distance before it (a quotient of the run by that symmetry).
-Times are exact to the last bit; values are not: a representative gets its own node's numbers. `ranks_alone.py` tests the symmetry,
-without proving it; `replay.py` handles ranks of unequal speed.
+does. So the function runs on ranks 0 to k - 1 alone, with the true world size. A message to rank `to` goes to the
+representative `to % k`, which takes it for the message of the rank at the same distance before it (a quotient of the run by
+that symmetry). Times are exact to the last bit; values are not: a representative gets its own node's numbers. `ranks_alone.py`
+tests the symmetry, without proving it; `replay.py` handles ranks of unequal speed.
 """
 
 from collections.abc import Callable
