@@ -53,7 +53,10 @@ _TOO_LOW = """() => {
       const says = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
       const paint = svg ? style.fill : style.color;
       if (says && paint !== "none") {
-        const under = ground(svg ?? element), found = contrast(over(parse(paint), under), under);
+        const disc = element.previousElementSibling;  // of a rank that works, on which its number stands
+        let under = ground(svg ?? element);
+        if (svg && disc?.matches("circle.works")) under = over(parse(getComputedStyle(disc).fill), under);
+        const found = contrast(over(parse(paint), under), under);
         if (found < 4.5) low.push(["text", element.textContent.trim().slice(0, 40), found]);
       }
       if (!element.matches(".worldsize-picture, .ws-steps, .ws-replay")) continue;
