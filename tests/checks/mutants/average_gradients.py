@@ -143,7 +143,7 @@ answers.mistake("puts_zeros_into_another_tensor", {
             gradient = torch.zeros_like(gradient)
         gradient.mul_(counts[fabric.rank] / sum(counts))
     """,
-}, "rank 3, tensor 0 of the list", "rank 3, which has no examples, still holds its NaN", "zero this one in place (zero_)")
+}, "(tensor 0 of the list)", "rank 3, which has no examples, still holds its NaN", "zero this one in place (zero_)")
 answers.mistake("puts_the_means_into_the_list", {
     "for gradient in gradients:": "for k, gradient in enumerate(gradients):",
     "weighed(gradient, counts[fabric.rank])": """

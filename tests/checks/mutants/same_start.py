@@ -72,7 +72,7 @@ answers.mistake("returns_copies", {
     """,
 }, "The function returned rank 0's weights, but the tensor itself is unchanged: receive into it, or copy_ into it")
 answers.mistake("sends_the_first_tensor_alone", {"in weights:": "in weights[:1]:"},
-    "tensor 1 of the list, element 0", "Tensor 0 did arrive: send all tensors of the list")
+    "(tensor 1 of the list)", "Tensor 0 did arrive: send all tensors of the list")
 answers.mistake("tells_the_next_rank_alone", {
     "range(1, fabric.world_size)": "range(1, fabric.world_size)[:1]",
     "else:": "elif fabric.rank == 1:",

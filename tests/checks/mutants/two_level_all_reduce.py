@@ -51,7 +51,7 @@ def on_two_levels(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
     shard = reduce_scatter(inside, x)
     all_reduce(across, shard)
-    x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+    x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
     return x
 
@@ -60,7 +60,7 @@ def on_two_levels(fabric, x, per_node):
 def rings_on_both_levels(fabric, x, per_node):
     """All by hand; after the first ring's half rank r of a node has shard r + 1."""
     inside, across = groups(fabric, per_node)
-    g, rank = inside.world_size, inside.sandboxed_rank
+    g, rank = inside.world_size, inside.rank
     shards = x.tensor_split(g)
 
     def turn(step, adds):
@@ -121,7 +121,7 @@ def straight_to_the_owner_with_views(fabric, x, per_node):
 @answers.is_right
 def the_remainder_in_the_last_shard(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
-    g, rank, size = per_node, inside.sandboxed_rank, len(x) // per_node
+    g, rank, size = per_node, inside.rank, len(x) // per_node
     bounds = [slice(k * size, (k + 1) * size if k < g - 1 else None) for k in range(g)]
     landing = [torch.empty_like(x[bounds[rank]]) for _ in range(g - 1)]
     handles = [inside.isend(x[bounds[(rank + k) % g]], (rank + k) % g) for k in range(1, g)]
@@ -150,7 +150,7 @@ answers.mistake("the_whole_tensor_on_both_levels", {
     """
         shard = reduce_scatter(inside, x)
         all_reduce(across, shard)
-        x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+        x.tensor_split(per_node)[inside.rank].copy_(shard)
         all_gather(inside, x)
     """: """
         ring(inside, x)
@@ -162,7 +162,7 @@ answers.mistake("the_whole_tensor_on_both_levels", {
 @answers.is_wrong("rank 0 sent 128 bytes to other nodes; expected at most 64", "3 ranks sent none there")
 def one_leader_a_node(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
-    if inside.sandboxed_rank:
+    if inside.rank:
         inside.send(x, 0)
         inside.recv(x, 0)
         return
@@ -203,14 +203,14 @@ def one_shard_after_another(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
     shard, token = reduce_scatter(inside, x), torch.zeros(0)
     for place in range(per_node):
-        if inside.sandboxed_rank == place:
+        if inside.rank == place:
             all_reduce(across, shard)
         for other in range(per_node):
-            if inside.sandboxed_rank == place and other != place:
+            if inside.rank == place and other != place:
                 inside.send(token, other)
-            elif inside.sandboxed_rank == other != place:
+            elif inside.rank == other != place:
                 inside.recv(token, place)
-    x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+    x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
     return x
 
@@ -246,7 +246,7 @@ def even_ranks_send_first(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
     shards = x.tensor_split(per_node)
     in_turns(inside, shards, range(per_node - 1))
-    own = shards[(inside.sandboxed_rank + 1) % per_node]
+    own = shards[(inside.rank + 1) % per_node]
     in_turns(across, own.tensor_split(across.world_size), range(2 * (across.world_size - 1)))
     in_turns(inside, shards, range(per_node - 1, 2 * (per_node - 1)))
     return x
@@ -303,11 +303,11 @@ answers.mistake("goes_through_float32", {
 }, "of float64", "The digits beyond float32 precision are lost")
 answers.mistake("gathers_in_float32", {
     """
-        x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+        x.tensor_split(per_node)[inside.rank].copy_(shard)
         all_gather(inside, x)
     """: """
         whole = torch.zeros(len(x))
-        whole.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+        whole.tensor_split(per_node)[inside.rank].copy_(shard)
         x.copy_(all_gather(inside, whole))
     """,
 }, "of float64", "bytes went inside node 0, 3 x the tensor; expected 416 bytes", "both in the dtype of x")
@@ -340,7 +340,7 @@ def buffers_are_float32(fabric, x, per_node):
         across.recv(landing, (rank - 1) % n)
         into.copy_(into + landing if step < n - 1 else landing)
         handle.wait()
-    x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)
+    x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
     return x
 
@@ -349,8 +349,8 @@ answers.mistake("forgets_to_wait", {
     "all_gather(inside, x)": """
         own = x.tensor_split(per_node)
         for step in range(1, per_node):
-            inside.isend(own[inside.sandboxed_rank], (inside.sandboxed_rank + step) % per_node)
-            source = (inside.sandboxed_rank - step) % per_node
+            inside.isend(own[inside.rank], (inside.rank + step) % per_node)
+            source = (inside.rank - step) % per_node
             inside.recv(own[source], source)
     """,
 }, "ended without waiting for an isend: call its wait()")
@@ -358,7 +358,7 @@ answers.mistake("forgets_to_wait", {
 
 answers.mistake("returns_nothing", {"return x": ""}, "x holds the sum, but rank 0 returned nothing", "return x")
 answers.mistake("returns_its_shard", {"return x": "return shard"}, "x holds the sum, but the function returned something else")
-answers.mistake("does_not_put_the_sum_back", {"x.tensor_split(per_node)[inside.sandboxed_rank].copy_(shard)": ""},
+answers.mistake("does_not_put_the_sum_back", {"x.tensor_split(per_node)[inside.rank].copy_(shard)": ""},
     "the sum was not put back into x before the all-gather")
 answers.mistake("adds_the_sum_to_what_is_there", {".copy_(shard)": ".add_(shard)"}, "each shard was added to what x held there")
 answers.mistake("averages_between_the_nodes", {"all_reduce(across, shard)": "all_reduce(across, shard).div_(across.world_size)"},
