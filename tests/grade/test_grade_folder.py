@@ -98,8 +98,8 @@ def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypa
     (folder / "ben").mkdir()
     (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
     (folder / "ben" / "more.ipynb").write_text(json.dumps({"cells": []}))
-    opened, open_ = [], submission._opened
-    monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path.name) or open_(path, most))
+    opened, read = [], submission.read
+    monkeypatch.setattr(submission, "read", lambda path, most: opened.append(path.name) or read(path, most))
 
     for marked in (2, 1):  # marking reads the file too; the second time there is nothing to mark
         batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="own")
