@@ -131,6 +131,12 @@ def test_there_is_a_limit_to_cells(size):
 
 
 @pytest.mark.quick
+def test_there_is_a_limit_to_the_text_of_a_large_notebook():
+    with pytest.raises(NoNotebook, match="the file has 24 MB of cells besides its outputs"):
+        rows(json.dumps({"cells": [{"source": "x" * 3_000_000}] * 8}).encode())
+
+
+@pytest.mark.quick
 def test_the_digest_is_of_all_bytes_of_the_file(tmp_path: Path):
     path = tmp_path / "a.ipynb"
     for data in (b"", b"{}", b'{"cells": []} ' * 3, json.dumps(notebook()).encode()):

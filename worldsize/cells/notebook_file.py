@@ -15,13 +15,9 @@ CLEARED = (
     "Clear its outputs (in JupyterLab: Kernel > Restart Kernel and Clear Outputs of All Cells), save it, and hand it in again"
 )
 _SMALL_BYTES = 10_000_000  # `json` takes up to ten times a file's size
-_MOST_BYTES = {
-    "cell_type": 2_000,
-    "id": 2_000,
-    "metadata": 200_000,
-    "source": 4_000_000,
-    "input": 4_000_000,
-}  # of a large file
+# of a large file: of each value, and of all together
+_MOST_BYTES = {"cell_type": 2_000, "id": 2_000, "metadata": 200_000, "source": 4_000_000, "input": 4_000_000}
+_MOST_KEPT_BYTES = 20_000_000
 _TOO_DEEP = f"the file has lists in lists deeper than any notebook. {CLEARED}"
 
 
@@ -92,21 +88,24 @@ def _of_large(data: bytes) -> list[dict[str, Any]] | None:
             cells = notebook.worksheets[0].cells
         if cells is None:
             return None
-        return [_of_large_cell(bytes(cell)) for cell in cells if bytes(memoryview(cell)[:1]) == b"{"]
+        kept = [_kept_of_cell(cell) for cell in map(memoryview, cells) if cell[:1] == b"{"]
+        kept_bytes = sum(len(raw) for row in kept for raw in row.values())
+        if kept_bytes <= _MOST_KEPT_BYTES:
+            return [{key: json.loads(bytes(raw)) for key, raw in row.items()} for row in kept]
     except (msgspec.DecodeError, ValueError) as error:
         raise NoNotebook(
             f"the file has {len(data) / 1e6:.0f} MB and is not strict JSON ({type(error).__name__}): it is not a notebook, only "
             f"part of one, or an output holds NaN or half a character. {CLEARED}"
         ) from None
+    raise NoNotebook(f"the file has {kept_bytes / 1e6:.0f} MB of cells besides its outputs: it is not a notebook of the course")
 
 
-def _of_large_cell(data: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    values = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+def _kept_of_cell(cell: memoryview) -> dict[str, memoryview]:
+    """Return the values of a cell that are kept, as JSON; null for one that is too long."""
+    kept = {}
+    values = msgspec.json.decode(cell, type=dict[str, msgspec.Raw])
     for key, most_bytes in _MOST_BYTES.items():
-        if key not in values:
-            continue
-        row[key] = None
-        if len(memoryview(values[key])) <= most_bytes:
-            row[key] = json.loads(bytes(values[key]))
-    return row
+        if key in values:
+            raw = memoryview(values[key])
+            kept[key] = raw if len(raw) <= most_bytes else memoryview(b"null")
+    return kept
