@@ -15,7 +15,6 @@ from worldsize.grade.marking import notebook_cells, submission
 from worldsize.grade.marking.notebook_cells import NoNotebook, rows
 from worldsize.grade.marking.submission import Ungradable
 
-KEPT = {"cell_type", "source", "input", "id", "metadata"}
 MB = 1_000_000
 _HANG_S = 500  # a bound against a hang
 
