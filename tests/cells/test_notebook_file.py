@@ -14,7 +14,6 @@ from worldsize.cells.notebook_file import NoNotebook, rows
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.submission import Ungradable
 
-KEPT = {"cell_type", "source", "input", "id", "metadata"}
 MB = 1_000_000
 _HANG_S = 500  # a bound against a hang
 
