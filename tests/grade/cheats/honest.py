@@ -30,6 +30,7 @@ class PassRight:
 pass_right = PassRight()
 """, ALL)
 code("annotated_and_decorated", TITLE + f"""
+from __future__ import annotations
 import functools
 from dataclasses import dataclass
 

@@ -49,7 +49,8 @@ def pass_right(fabric, x):
     place = Place(fabric.rank, fabric.world_size)
     assert place.beside(0) == fabric.rank
 {BODY}""")
-style("style_type_aliases", f"""from typing import TypeAlias
+style("style_type_aliases", f"""from __future__ import annotations
+from typing import TypeAlias
 Tensor: TypeAlias = torch.Tensor
 def pass_right(fabric: Fabric, x: Tensor) -> Tensor:
 {BODY}""")
