@@ -74,10 +74,12 @@ class Expected:
 
     def wrong_on(self, rank: int, got: Any) -> Complaint:
         """Return a complaint if a rank's tensor is not the right one, with the mistake, or None."""
-        margin, right = self.margin(rank), self.by_rank[rank]
-        name = self.name(rank) if callable(self.name) else self.name
-        complaint = first_difference(got, right, rank, name, **margin, equal_nan=self.equal_nan)
-        if not complaint or any(first_difference(got, other[rank], rank, "", **margin) is None for other in self.too):
+        def differs(wanted: np.ndarray, name: str = "") -> Complaint:
+            return first_difference(got, wanted, rank, name, **self.margin(rank), equal_nan=self.equal_nan)
+
+        right = self.by_rank[rank]
+        complaint = differs(right, self.name(rank) if callable(self.name) else self.name)
+        if not complaint or any(differs(other[rank]) is None for other in self.too):
             return None
         mistakes = self.mistakes() if callable(self.mistakes) else self.mistakes
         found = first_slip(lambda given: self._gives(got, given[rank], rank), mistakes)

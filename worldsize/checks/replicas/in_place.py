@@ -5,6 +5,7 @@ model. `on_ranks.in_memory` records both.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,30 +27,32 @@ def first_wrong(held: Sequence[Any], right: Arrays, diagnosis: Diagnosis | None 
 
     `diagnosis` says how a tensor of the right shape came to its wrong value.
     """
+    expected = _expected(right, len(held), diagnosis)
     for rank, tensors in enumerate(held):
-        for k in range(len(right)):
+        for k, tensor in enumerate(expected):
             got = tensor_of(tensors, k)
             if got is None:
-                return (
-                    f"rank {rank}, tensor {k} of the list is gone: leave the list as it is, and write into its tensors"
-                )
-            complaint = _expected(k, right, len(held), diagnosis).wrong_on(rank, got)
+                return f"rank {rank}, tensor {k} of the list is gone: leave the list as it is, and write into its tensors"
+            complaint = tensor.wrong_on(rank, got)
             if complaint:
                 return complaint
 
     return None
 
 
-def _expected(k: int, right: Arrays, world_size: int, diagnosis: Diagnosis | None = None) -> Expected:
-    def otherwise(rank: int, got: Any, wanted: np.ndarray) -> str:
+def _expected(right: Arrays, world_size: int, diagnosis: Diagnosis | None = None) -> list[Expected]:
+    def otherwise(rank: int, got: Any, wanted: np.ndarray, *, k: int) -> str:
         if diagnosis is None or not isinstance(got, np.ndarray) or got.shape != wanted.shape:
             return ""
         return diagnosis(rank, k, got)
 
-    return Expected(
-        f"tensor {k} of the list", [right[k]] * world_size, rounding=ROUNDING, near_zero=NEAR_ZERO, equal_nan=True,
-        otherwise=otherwise,
-    )  # fmt: skip
+    return [
+        Expected(
+            f"tensor {k} of the list", [array] * world_size, rounding=ROUNDING, near_zero=NEAR_ZERO, equal_nan=True,
+            otherwise=partial(otherwise, k=k),
+        )
+        for k, array in enumerate(right)
+    ]  # fmt: skip
 
 
 def tensor_of(returned: Any, k: int) -> Any:
@@ -61,9 +64,10 @@ def tensor_of(returned: Any, k: int) -> Any:
 
 def not_in_place(noted: Sequence[Any], right: Arrays) -> Complaint:
     """Return a complaint if the list is right but the memory of the tensors handed in is not, or None."""
+    expected = _expected(right, len(noted))
     for rank, of_rank in enumerate(noted):
         for k, got in enumerate(of_rank["memory"]):
-            if _expected(k, right, len(noted)).wrong_on(rank, got) is None:
+            if expected[k].wrong_on(rank, got) is None:
                 continue
             replaced = "the tensor got other memory (by .data = …, or set_)"
             if not of_rank["same"][k]:

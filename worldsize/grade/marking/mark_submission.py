@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.frames import UNSEEN, text_of
+from worldsize.grade.frames import UNSEEN
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
@@ -32,6 +32,7 @@ from worldsize.grade.outside.arena import Cells, CountingArena, SandboxArena, Su
 from worldsize.grade.outside.boxes import Sandbox, SandboxLost
 from worldsize.grade.outside.played_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.outside.sandboxed_run import Incident
+from worldsize.units import text_of
 
 _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 _QUIT = "BdbQuit"  # raised by a debugger that has no input

@@ -12,8 +12,9 @@ import numpy as np
 from worldsize.checks.arena import ArenaResult, ArenaState
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.failures import Wait
-from worldsize.grade.frames import MAX_BLOB_BYTES, BadFrame, text_of
+from worldsize.grade.frames import MAX_BLOB_BYTES, BadFrame
 from worldsize.trace import Span, Trace, Transfer
+from worldsize.units import text_of
 
 MOST_MESSAGES = 60_000  # about as many as the frames of a run of real ranks can carry
 MOST_WORK = 60_000

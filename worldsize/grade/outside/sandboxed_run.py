@@ -24,7 +24,7 @@ from worldsize.failures import (
     first_failure,
     unfinished_line,
 )
-from worldsize.grade.frames import BadFrame, RankOp, decode, encode, text_of
+from worldsize.grade.frames import BadFrame, RankOp, decode, encode
 from worldsize.grade.isolation.bubblewrap import Framework
 from worldsize.grade.isolation.limits import LimitsWatch, Meter, usage
 from worldsize.grade.isolation.shared_time import SharedTime
@@ -35,6 +35,7 @@ from worldsize.grade.outside.self_reports import changed_of, failure_of
 from worldsize.grade.pipes import PipeEnds, pipe_line
 from worldsize.links import Link
 from worldsize.trace import Trace
+from worldsize.units import text_of
 
 _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0  # between looks; for other failures; for an exit code
 _MOST_FRAMES = 200_000
