@@ -14,6 +14,7 @@ from traitlets.config import Config
 from tests.grade.honest import START, notebook
 from tests.grade.honest.ipython import FORMS
 from worldsize.cells import PythonCell, compile_cell, python_cell, run_cell
+from worldsize.cells import read as read_cells
 from worldsize.cells.as_python import MAX_CELL_CHARACTERS
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.grade import course
@@ -126,7 +127,7 @@ def graders_own(monkeypatch):
     """The function that a rank in the grader's sandbox finds, once the cells of a notebook ran there."""
 
     def of(source: str) -> SimpleNamespace:
-        cells = submission.cells(json.dumps(notebook(source)).encode())
+        cells = list(read_cells(json.dumps(notebook(source)).encode()))
         marking = SubmissionMarking(LAB, submission.repair(cells, LAB), SimpleNamespace(limits=Limits()), seed=0)
         monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
         own = [cell for cell in marking._cells((), EXERCISE) if not cell[0].startswith("Set-up")]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, cell, with_cell
+from worldsize.cells import NoNotebook, read
 from worldsize.checks import CHECKS
 from worldsize.grade import course
 from worldsize.grade.marking import submission, submissions_folder
@@ -108,7 +109,7 @@ def test_a_folder_without_labs_is_a_mistake(tmp_path):
 
 
 def repaired(notebook: dict, labs: dict, lab: str = LAB) -> submission.Submission:
-    return submission.repair(submission.cells(json.dumps(notebook).encode()), labs[lab])
+    return submission.repair(list(read(json.dumps(notebook).encode())), labs[lab])
 
 
 def test_an_untouched_notebook_has_nothing_to_report(labs):
@@ -127,15 +128,15 @@ def test_of_two_cells_the_one_that_somebody_worked_on_counts(labs):
 
 
 def test_a_lab_is_known_by_its_exercises(labs):
-    cells = submission.cells(json.dumps(with_cell(RIGHT)).encode())
+    cells = list(read(json.dumps(with_cell(RIGHT)).encode()))
     assert submission.lab_of(cells, labs.values()) is labs[LAB]
     assert submission.lab_of([], labs.values()) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"  ", b"{", b"[]", b"7", b"null", b'{"cells": 3}', b'{"worksheets": [7]}'])
 def test_what_is_no_notebook_says_so(data):
-    with pytest.raises(Ungradable, match="notebook"):
-        submission.cells(data)
+    with pytest.raises(NoNotebook, match="notebook"):
+        read(data)
 
 
 @pytest.mark.parametrize("rows", [[1], [None], [{}], [{"source": 3, "metadata": 4}], [{"metadata": {"nbgrader": 5}}]])

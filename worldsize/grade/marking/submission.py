@@ -131,17 +131,6 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def cells(data: bytes) -> list[NotebookCell]:
-    """Return the cells of a submission's notebook, of any format.
-
-    Raises Ungradable if `data` is not a notebook.
-    """
-    try:
-        return list(cells_in(data))
-    except NoNotebook as error:
-        raise Ungradable(str(error)) from None
-
-
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
     """Return the lab whose exercises a submission's cells name most often, None if they name none."""
     names, titles = set(), set()
