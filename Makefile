@@ -85,9 +85,9 @@ quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
 # PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms only (tests/support/parts.py)
-# `draws` measures no time, so two of its tests run side by side; one by one they would take more than an hour
+# two tests of a part that measures no time run side by side; one by one they would take more than an hour
 soak: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws,$(PART)),-n 2) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws grading,$(PART)),-n 2) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)

@@ -25,7 +25,7 @@ OURS = {path.stem for path in PROGRAMS} | {path.parent.name for path in PROGRAMS
 DISTRIBUTIONS = importlib.metadata.packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAX_LINES = 600
-MOST_AT_THE_TOP, MOST_IN_A_ROOM = 16, 24
+MOST_AT_THE_TOP, MOST_IN_A_ROOM = 16, 20
 # What a lab may import; a name with a dot and a star stands for the modules below it.
 FACES = re.compile(
     r"worldsize\.(notebook|ranks|tf|launch|machine|data|simulate|hosts|fabric)|"
@@ -145,7 +145,7 @@ def test_what_a_test_or_a_bench_imports_is_a_dependency() -> None:
 
 
 def test_no_room_is_crowded() -> None:
-    files = Counter(_name(module.parent) for module in MODULES)
+    files = Counter(_name(module.parent) for module in MODULES if module.name != "__init__.py")
     assert files.pop("worldsize") <= MOST_AT_THE_TOP
     assert {room: count for room, count in files.items() if count > MOST_IN_A_ROOM} == {}
 

@@ -184,6 +184,24 @@ def test_a_wrong_answer_fails_on_real_ranks_as_in_simulated_time(arena, exercise
     assert simulated is None or fn in BY_EXERCISE[exercise].chance or compared(verdict) == compared(simulated)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("exercise", "fn"),
+    [
+        pytest.param(a.exercise, row[0], id=f"{a.exercise}-{row[0].__name__}")
+        for number, a in enumerate(ANSWERS)
+        if a.exercise not in NEEDS_PROCESSES
+        for row in a.wrong[number % 3 :: 3]
+        if row[0] not in a.chance
+    ],
+)
+def test_a_wrong_answer_gets_in_a_notebook_what_it_gets_on_real_ranks(arena, exercise, fn):
+    """Every third one. The test above holds real ranks and simulated time together for each; a notebook's verdict is one of them."""
+    verdict, _ = checked_in_a_notebook(exercise, fn)
+    plain = run_check(exercise, arena, fn)
+    assert (verdict.state, verdict.points) == (plain.state, plain.points), (verdict.mismatch, plain.mismatch)
+
+
 @functools.cache
 def checked_in_a_notebook(exercise: str, fn: Callable) -> tuple[Verdict, float]:
     """The verdict that a student gets, and the seconds that it takes.

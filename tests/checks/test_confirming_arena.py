@@ -1,11 +1,9 @@
 """The notebook's check: most cases in simulated time, some again on real ranks, and the verdict that real ranks would give."""
 
-import pytest
 from typing_extensions import override
 
 from tests.checks.mutants import ring_all_reduce, train_to_the_end
 from tests.support import slips
-from tests.support.answers import ANSWERS, NEEDS_PROCESSES
 from worldsize.checks import run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena, Trial
 from worldsize.checks.confirming_arena import confirmed_check
@@ -70,19 +68,3 @@ def test_a_race_is_found_by_a_seeded_order_of_events():
 def test_a_stub_is_not_yet_after_one_launch():
     verdict, world_sizes = confirmed(slips.stub)
     assert (verdict.state, len(world_sizes)) == ("not yet", 1)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("exercise", "fn"),
-    [
-        pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}")
-        for a in ANSWERS
-        if a.exercise not in NEEDS_PROCESSES
-        for fn in (*a.right, *(row[0] for row in a.wrong if row[0] not in a.chance))
-    ],
-)
-def test_a_notebooks_verdict_is_that_of_launches_alone(exercise, fn):
-    verdict, _ = confirmed(fn, exercise)
-    plain = run_check(exercise, LaunchArena(seed=SEED), fn)
-    assert (verdict.state, verdict.points) == (plain.state, plain.points), (verdict.mismatch, plain.mismatch)

@@ -3,8 +3,7 @@
 import pytest
 
 from worldsize import figures
-from worldsize.figures import Curve
-from worldsize.figures.frame import curve_answers
+from worldsize.figures import Curve, measured_curves
 from worldsize.figures.measured_curves import unit_text
 
 pytestmark = pytest.mark.quick
@@ -23,7 +22,7 @@ LIMIT = [(1, 0.2), (8, 0.2), (64, 0.2)]
     ],
 )
 def test_a_limit_is_kept_from_the_place_after_the_last_that_is_over_it(curve, words):
-    assert curve_answers.within("it", curve, "the limit", LIMIT) == words
+    assert measured_curves.within("it", curve, "the limit", LIMIT) == words
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_a_limit_is_kept_from_the_place_after_the_last_that_is_over_it(curve, wo
     ],
 )
 def test_where_a_curve_is_least_ties_are_named(curve, words):
-    assert curve_answers.least("time", curve) == words
+    assert measured_curves.least("time", curve) == words
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_where_a_curve_is_least_ties_are_named(curve, words):
     ],
 )
 def test_most_of_a_curve_lies_in_the_shortest_range_that_holds_nine_tenths(curve, words):
-    assert curve_answers.bulk("parameters", curve, lambda layer: f"layer {layer}") == words
+    assert measured_curves.bulk("parameters", curve, lambda layer: f"layer {layer}") == words
 
 
 def test_a_limit_is_told_from_where_a_measured_curve_keeps_it():

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from worldsize import figures
-from worldsize.figures import report_curves, report_series
-from worldsize.figures.report_series import ReportCurve, points, share
+from worldsize.figures import report_curves
+from worldsize.figures.report_curves import ReportCurve, points, share
 
 pytestmark = pytest.mark.quick
 
@@ -130,7 +130,7 @@ def test_a_run_s_reports_are_drawn():
     ],
 )
 def test_a_name_with_its_unit_is_written_for_people(name, label):
-    assert report_series.label(name) == label
+    assert report_curves.label(name) == label
 
 
 def test_axis_and_headline_name_a_report_and_its_unit():

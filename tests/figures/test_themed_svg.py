@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from worldsize import figures
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.themed_svg import themed_svg
+from worldsize.figures.frame.themed_svg import themed_svg
 
 ROWS = [figures.Timing("ring", 0.02, 0.03, 4), figures.Timing("star", 0.05, 0.03, 4), figures.Timing("<&>", 0.1)]
 

@@ -23,19 +23,12 @@ def verdict_on(sandbox, exercise: str, fn):
     return run_check(exercise, arena, Submitted("answer"))
 
 
-@pytest.mark.soak  # in the usual suite the course's own answers are the right ones: `tests/journeys`
-@pytest.mark.parametrize(("exercise", "fn"), [pytest.param(a.exercise, a.right[0], id=a.exercise) for a in ANSWERS])
-def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
-    verdict = verdict_on(sandbox, exercise, fn)
-    assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
-
-
 SEED = 20_261_121
 WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
 # a grader draws numbers besides, by which the results of declared work are multiplied: it sees invented work that a notebook
 # leaves unexamined
 WEIGHED = ("accumulate", "big_batch_step", "ring_attention", "stage_3")
-DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?")
+DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?|\d+(?= of \d+ elements differ)")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
 
@@ -49,9 +42,15 @@ def _wrong(played: bool) -> list:
     return rows
 
 
-def _every() -> list:
-    """(exercise, function) of every answer, right, odd or wrong, with a mistake on purpose or without."""
-    both = [(a.exercise, fn) for a in ANSWERS for fn in (*a.right, *(row[0] for row in (*a.wrong, *a.spoilt)))]
+def _many() -> list:
+    """(exercise, function) of the right answers and of those with a mistake on purpose, and of every third wrong one.
+
+    `test_simulated_cases.py` has all of them, in one process of a sandbox; what they say on real ranks is the notebook's, too.
+    """
+    both = []
+    for number, a in enumerate(ANSWERS):
+        wrong = [row[0] for place, row in enumerate(a.wrong) if place % 3 == number % 3]
+        both += [(a.exercise, fn) for fn in (*a.right, *wrong, *(row[0] for row in a.spoilt))]
     return [pytest.param(exercise, fn, id=f"{exercise}-{fn.__name__}") for exercise, fn in both]
 
 
@@ -113,6 +112,6 @@ def test_a_wrong_answer_that_needs_processes_fails_in_a_grade_with_words_that_na
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("exercise", "fn"), _every())
-def test_every_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
+@pytest.mark.parametrize(("exercise", "fn"), _many())
+def test_an_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
     agree(sandbox, exercise, fn, in_a_notebook)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.gradebook import LABS, RING, row
 from worldsize.grade.marking.rows import ExerciseRow, PropertyRow
-from worldsize.grade.reports import class_folder, class_map, class_page
+from worldsize.grade.reports import class_folder, class_map
 from worldsize.grade.reports.released_questions import released_questions
 from worldsize.lab.handed_predictions import MOST_CHARACTERS, MOST_ROWS, HandedPrediction, predictions_in
 from worldsize.lab.summary import HANDED_IN_MIME
@@ -134,18 +134,18 @@ def test_what_is_not_written_is_no_cause():
 
 
 def test_the_page_counts_one_submission_in_the_singular():
-    page = class_page.page(class_map.class_map(rows(exercise("2 ranks: wrong.", False)), []))
+    page = class_folder.page(class_map.class_map(rows(exercise("2 ranks: wrong.", False)), []))
     assert "1 graded submission of 1 student." in page
 
 
 def test_neither_page_nor_sheet_names_anybody():
     found = class_map.class_map(rows(exercise("2 ranks: wrong.", False)), a_class())
-    assert "Jane" not in class_page.page(found) and "Jane" not in class_map.as_csv(found)
+    assert "Jane" not in class_folder.page(found) and "Jane" not in class_map.as_csv(found)
 
 
 def test_a_question_that_a_student_wrote_as_markup_stays_text():
     asked = [[HandedPrediction("06", "q", "<script>alert(1)</script>", "s", 1.0, 1.0)]]
-    assert "<script>" not in class_page.page(class_map.class_map([], asked))
+    assert "<script>" not in class_folder.page(class_map.class_map([], asked))
 
 
 def test_no_field_of_the_sheet_is_a_formula():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.quick_marking import LAB, RING, hand_in, in_threads, quick_marking
-from worldsize.grade.marking import grade_folder, leases, submission
+from worldsize.grade.marking import grade_folder, submission
 from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.lateness import due_dates
@@ -207,7 +207,7 @@ def test_a_row_that_somebody_else_marks_is_waited_for_and_not_marked_twice(grade
 def held(folder: Path, student: str, pid: int, host: str) -> None:
     """A lease that a process of some machine holds, as far as its file says."""
     (folder / "leases").mkdir(parents=True)
-    lines = ["filelock/2", f"pid={pid}", f"host={host}", "mode=lease", "token=abc", f"duration={leases.LEASE_S}", ""]
+    lines = ["filelock/2", f"pid={pid}", f"host={host}", "mode=lease", "token=abc", f"duration={grade_folder.LEASE_S}", ""]
     (folder / "leases" / f"{file_name(student, LAB)}.lease").write_text("\n".join(lines))
 
 
@@ -219,7 +219,7 @@ def test_what_a_dead_process_of_this_machine_held_is_free_at_once(graded, tmp_pa
 
 
 def test_what_another_machine_held_is_free_when_nothing_was_heard_of_it(graded, tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "LEASE_S", 0.3)
+    monkeypatch.setattr(grade_folder, "LEASE_S", 0.3)
     monkeypatch.setattr(grade_folder, "_ASK_AGAIN_S", 0.05)
     held(tmp_path / "out", "anna_1", 1, "far.away")
     assert graded().graded == len(EVERYBODY)

@@ -8,8 +8,7 @@ import torch
 
 from worldsize.launch import launch
 from worldsize.live import run_buttons
-from worldsize.live.run_buttons import RunButtons
-from worldsize.live.run_page import MOST_MESSAGES, run_page, run_text
+from worldsize.live.run_buttons import MOST_MESSAGES, RunButtons, run_page, run_text
 
 MOST_BYTES = 2_000_000
 ELSEWHERE = re.compile(r"""(?:src|href)=["']?(?!data:|#)[^"' >]+|url\((?!["']?data:|#)[^)]+\)|@import|fetch\(""")

@@ -19,7 +19,7 @@ from worldsize.engines.remote.engine import HostsEngine
 from worldsize.engines.remote.head_listener import Invitation
 from worldsize.engines.remote.head_orders import HostChange
 from worldsize.engines.remote.host_messages import Answered, Chunk, Greeting, Told
-from worldsize.engines.remote.join_connection import join
+from worldsize.engines.remote.host_program import join
 from worldsize.engines.remote.line import LineClosed
 from worldsize.failures import Return, Standing
 

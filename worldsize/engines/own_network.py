@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Literal, get_args
 
-from worldsize.engines.libc import NEWNET, NEWUSER, enable_loopback, unshare
+from worldsize.libc import NEWNET, NEWUSER, enable_loopback, unshare
 
 Network = Literal["own", "shared"]
 _VARIABLE = "WORLDSIZE_NETWORK"

@@ -27,7 +27,7 @@ from matplotlib.text import Text
 from typing_extensions import override
 
 from worldsize.figures import tokens
-from worldsize.figures.themed_svg import themed_svg
+from worldsize.figures.frame.themed_svg import themed_svg
 
 WIDTH_IN = tokens.WIDTH_IN
 MOST_DPI, LEAST_DPI = 144, 80

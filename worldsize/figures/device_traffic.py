@@ -18,7 +18,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.frame.inputs import waits_for
 
 KINDS = ("gradients", "weights")
 NAMES = {"gradients": "gradients and their sums", "weights": "weights"}

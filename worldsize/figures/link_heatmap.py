@@ -13,8 +13,8 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
+from worldsize.figures.frame.inputs import trace_of
 from worldsize.figures.frame.message_pattern import message_pattern
-from worldsize.figures.inputs import trace_of
 
 MOST_NUMBERED_RANKS = 16
 GAP = 0.06  # round a cell, in cells

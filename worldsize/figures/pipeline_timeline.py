@@ -16,7 +16,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import heading
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.frame.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, makespan_s, works
 
 LOOKS = {

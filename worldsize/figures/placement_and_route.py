@@ -19,7 +19,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.frame.inputs import waits_for
 from worldsize.tf.graphs import Move, order
 
 LABEL_IN, PAD_IN, LINE_IN, CHIP_IN = 1.45, 0.12, 0.27, 0.21

@@ -22,7 +22,7 @@ from worldsize.failures import Outcome
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
-from worldsize.figures.inputs import began_s, ended_s, waits_for
+from worldsize.figures.frame.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined, waits
 
 KINDS = ("compute", "wait", "send", "recv", "collective")

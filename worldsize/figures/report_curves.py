@@ -1,10 +1,12 @@
 """Curves of what ranks reported: one panel a name, one line a rank, told apart by colour, dashes and marker.
 
-Curves are not smoothed, only thinned where there are more points than pixels. `report` records the numbers.
+Curves are not smoothed, only thinned where there are more points than pixels. `step` is the x axis, else `epoch`, else the time;
+`steps` and `epochs` are totals for progress; every other name is a curve. `report` records the numbers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
@@ -12,10 +14,117 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import failures, units
-from worldsize.figures import base, report_series, tokens
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.inputs import waits_for
-from worldsize.figures.report_series import ReportPoint
+from worldsize.figures.frame.inputs import waits_for
+
+ReportPoint = tuple[float, float | None]  # y is None where it is not finite
+
+PLACES = ("step", "epoch")  # progress of a rank, not results
+TOTALS = {"step": "steps", "epoch": "epochs"}
+UNITS = ("s", "ms", "us", "B", "kB", "MB", "GB")  # after the last underscore of a name
+_NO_CURVES = {"t", *PLACES, *TOTALS.values()}
+
+
+def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
+    """Return the names in a rank's rows that are curves, in the order in which they first came."""
+    found: dict[str, None] = {}
+    for row in rows:
+        found.update(dict.fromkeys(row))
+    return [name for name in found if name not in _NO_CURVES]
+
+
+def label(name: str) -> str:
+    """Return a name for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
+    words = name.split("_")
+    if len(words) < 2 or words[-1] not in UNITS or words[-2] == "per":
+        return " ".join(words)
+    return f"{' '.join(words[:-1])} ({words[-1]})"
+
+
+@dataclass
+class Axis:
+    """The place of each of a rank's rows on the x axis. Steps that begin again are laid end to end."""
+
+    name: str = "time (s)"
+    last: float | None = None
+    offset: float = 0.0
+
+    def x(self, row: dict[str, float]) -> float:
+        given = [name for name in PLACES if math.isfinite(row.get(name, math.nan))]
+        if not given and self.last is None:
+            return row.get("t", 0.0)
+        if not given:
+            return self.last
+
+        self.name, place = given[0], row[given[0]]
+        if self.last is not None and place + self.offset < self.last:
+            self.offset = self.last + 1 - place
+
+        self.last = place + self.offset
+        return self.last
+
+
+def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
+    """Return all points (x, y) that one rank's rows give for the curve `name`."""
+    axis, found = Axis(), []
+    for row in rows:
+        x = axis.x(row)  # for every row: rows without this name move the axis on too
+        if name in row:
+            found.append((x, _finite(row[name], 5)))
+    return found
+
+
+@dataclass
+class ReportCurve:
+    """A curve while it grows: every `stride`-th point, at most `keep` of them, and always the last point."""
+
+    keep: int
+    stride: int = 1
+    count: int = 0
+    points: list[ReportPoint] = field(default_factory=list)
+    last: ReportPoint | None = None
+    sent: int = 0
+
+    def add(self, x: float, y: float) -> None:
+        self.last = (_finite(x, 7) or 0.0, _finite(y, 5))
+        if self.count % self.stride == 0:
+            self.points.append(self.last)
+
+        self.count += 1
+        if len(self.points) > self.keep:
+            # indices change, so the live view has to send all points anew
+            self.points, self.stride, self.sent = self.points[::2], 2 * self.stride, 0
+
+    def part(self, start: int) -> dict[str, Any]:
+        """Return the points from index `start` on; a reader with earlier points puts these in place of all later ones."""
+        shown = self.points[start:]
+        if self.last and (self.count - 1) % self.stride:
+            shown.append(self.last)
+
+        return {"at": start, "x": [x for x, _ in shown], "y": [y for _, y in shown]}
+
+
+def share(latest: dict[str, float]) -> float | None:
+    """Return a rank's progress from 0 to 1, where its rows say of how many steps or epochs.
+
+    `report(step=3, steps=100)` says so; None where nothing does.
+    """
+    for name, total in TOTALS.items():
+        if name in latest and latest.get(total, 0) > 0:
+            part = latest[name] / latest[total]
+            if not math.isfinite(part):
+                return None
+            return round(min(1.0, max(0.0, part)), 3)
+    return None
+
+
+def _finite(value: float, digits: int) -> float | None:
+    """Round to as many digits as a screen can show; None for infinity and NaN, which JSON lacks."""
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
 
 MOST_POINTS = 300
 MOST_PANELS = 3
@@ -34,7 +143,7 @@ Curves = dict[int, list[ReportPoint]]  # by rank
 
 def names(reports: Rows) -> list[str]:
     """Return the panels: all names that a rank reported, except steps, epochs and times."""
-    return report_series.curve_names(chain(*reports))
+    return curve_names(chain(*reports))
 
 
 def reports(of: Any) -> Picture:
@@ -54,7 +163,7 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     """
     shown = names(reports)[:MOST_PANELS]
     reported = set().union(*chain(*reports))
-    x_name = next((place for place in report_series.PLACES if place in reported), "time since the launch (s)")
+    x_name = next((place for place in PLACES if place in reported), "time since the launch (s)")
 
     made = Picture(base.WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # layout would take half of the drawing time, and every run ends with this picture
@@ -68,13 +177,13 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
         ax = made.add_subplot(1, len(shown), number)
         curves: Curves = {}
         for rank, rows in enumerate(reports):
-            points = report_series.points(rows, name)
-            if points:
-                curves[rank] = points
+            line = points(rows, name)
+            if line:
+                curves[rank] = line
 
         _panel(ax, curves, name, x_name, tasks)
-        findings.append(finding(curves, report_series.label(name), x_name, tasks))
-        base.headline(ax, findings[0] if len(shown) == 1 else report_series.label(name))
+        findings.append(finding(curves, label(name), x_name, tasks))
+        base.headline(ax, findings[0] if len(shown) == 1 else label(name))
     if len(reports) > 1:
         _legend(made)
 
@@ -84,7 +193,7 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
             latest: dict[str, float] = {}
             for row in rows:
                 latest |= row
-            values = {report_series.label(name): latest[name] for name in shown if name in latest}
+            values = {label(name): latest[name] for name in shown if name in latest}
             at = f"{failures.name(rank, tasks).capitalize()} ends at {base.listed(values, units.number)}"
             ends.append(f"{at} after {units.count(len(rows), 'report')}.")
     who = units.count(len(reports), "task" if tasks else "rank")
@@ -110,7 +219,7 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_xlabel(x_name, fontsize=tokens.LABEL_PT, color=base.INK)
-    ax.set_ylabel(report_series.label(name), fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel(label(name), fontsize=tokens.LABEL_PT, color=base.INK)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(value))
 
 
@@ -133,7 +242,7 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
     for rank, points in curves.items():
         for x, y in points:
             if y is None:
-                at = f"{x_name} {units.number(x)}" if x_name in report_series.PLACES else units.seconds(x)
+                at = f"{x_name} {units.number(x)}" if x_name in PLACES else units.seconds(x)
                 return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
 
     begins, peaks, ends = {}, {}, {}

@@ -18,8 +18,8 @@ from matplotlib.transforms import Bbox
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame.inputs import began_s, ended_s, marked, trace_of
 from worldsize.figures.frame.message_pattern import message_pattern
-from worldsize.figures.inputs import began_s, ended_s, marked, trace_of
 from worldsize.trace import on_logical_clock
 
 MOST_ARROWS_A_RANK = 32

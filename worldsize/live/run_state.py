@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from worldsize import failures, units
 from worldsize.engines.job import Progress, ProgressState
-from worldsize.figures import report_series
+from worldsize.figures import report_curves
 from worldsize.figures.frame.findings import verb
-from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
+from worldsize.figures.report_curves import PLACES, TOTALS, Axis, ReportCurve
 
 LINE_CHARS = 160
 SHOWN_CURVES = 3
@@ -55,13 +55,13 @@ class RankRow:
         self.changed = True
 
         x = self.axis.x(report)
-        for name in report_series.curve_names([report]):
+        for name in report_curves.curve_names([report]):
             if name in self.curves or len(self.curves) < SHOWN_CURVES:
                 self.curves.setdefault(name, ReportCurve(self.keep_points)).add(x, report[name])
 
     def values(self) -> str:
         """Return the latest reports in words: "loss 0.213 · accuracy 0.9"."""
-        names = report_series.curve_names([self.latest])
+        names = report_curves.curve_names([self.latest])
         return " · ".join(f"{name} {units.number(self.latest[name])}" for name in names)
 
     def told(self) -> str:
@@ -192,7 +192,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
         "short": row.short,
         "lines": row.lines,
         "place": row.place(),
-        "share": report_series.share(row.latest),
+        "share": report_curves.share(row.latest),
         "values": row.values(),
         "traffic": traffic,
         "x": row.axis.name,

@@ -1,27 +1,177 @@
 """The site as a folder of HTML: Sphinx's input, and Sphinx itself. Needs the extra `site`.
 
 Executed notebooks come from `build/executed/`, where the soak leaves full runs; a lab without one, or with one of another
-source or other parameters, is run first. Nothing is fetched. A workflow publishes the site.
+source or other parameters, is run first. A cover's card is its
+picture without words, which cannot be read at that size. Nothing is fetched. A workflow publishes the site.
 """
 
+import html
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 from nbformat import NotebookNode
 
+from worldsize.authoring import headless
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.covers import FILM_TAG, players
-from worldsize.authoring.executed_solutions import all_executed
-from worldsize.authoring.site import open_buttons, pages
+from worldsize.authoring.covers import FILM_TAG, TAG, players
+from worldsize.authoring.covers import players as outputs_of
+from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
-from worldsize.authoring.site.thumbnails import thumbnail, with_card
+from worldsize.figures import tokens
+from worldsize.figures.frame.heading import LEFT_IN
+
+FOLDER = "notebooks"  # of the site, with the students' notebooks
+
+_OWNER_AND_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_ON_GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:|ssh://git@github\.com/)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+
+
+def repository(root: Path, environment: Mapping[str, str]) -> str | None:
+    """Return owner and name of the repository `root` on GitHub, from GitHub's build variables or the remote; else None."""
+    named = environment.get("GITHUB_REPOSITORY", "")
+    if _OWNER_AND_NAME.fullmatch(named):
+        return named
+    asked = subprocess.run(["git", "-C", str(root), "remote", "get-url", "origin"], capture_output=True, text=True)
+    found = _ON_GITHUB.fullmatch(asked.stdout.strip())
+    return found[1] if found else None
+
+
+def buttons(stem: str, repository: str | None) -> NotebookNode:
+    """Return the cell with the buttons of the lab `stem`: get its notebook, and open it where this repository is known.
+
+    A `repository` on GitHub opens in Colab and in Codespaces; `docs/platforms.md` covers Kaggle and Binder.
+    """
+    links = [f'<a href="../{FOLDER}/{stem}.ipynb" download>Get the notebook</a>']
+    note = '<a href="../platforms.html">What it needs</a>'
+
+    if repository:
+        where = html.escape(repository)
+        links += [
+            f'<a href="https://colab.research.google.com/github/{where}/blob/main/labs/{stem}.ipynb">Open in Colab</a>',
+            f'<a href="https://codespaces.new/{where}">Open in Codespaces</a>',
+        ]
+        note += ', and <a href="../platforms.html#google-colab">the cell that Colab needs first</a>'
+
+    return nbformat.v4.new_markdown_cell(f'<p class="ws-ways">{" ".join(links)} <span>{note}</span></p>')
+
+
+RUN_TIMEOUT_S = 3600.0  # ends a run that hangs: nobody waits at such a notebook, and the machine may be busy
+
+
+def all_executed(root: Path, sources: Iterable[Path], progress: Callable[[str], None] | None = None) -> dict[Path, NotebookNode]:
+    """Return the executed solution of each lab in `sources`, running those without a kept run; `progress(stem)` as each begins.
+
+    A lab that fails does not end the others, whose runs are kept for the next time. Raises NotebookFailed, which names all.
+    """
+    runs: dict[Path, NotebookNode] = {}
+    failures: list[headless.NotebookFailed] = []
+    for source in sources:
+        if progress:
+            progress(source.stem)
+        try:
+            runs[source] = executed(root, source)
+        except headless.NotebookFailed as failed:
+            failures.append(failed)
+
+    if failures:
+        raise headless.NotebookFailed("\n".join(map(str, failures)), failures[0].out)
+    return runs
+
+
+def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
+    """Return the executed solution of a lab's `source`, running it if need be (without `run`, None instead)."""
+    kept = root / "build" / "executed" / f"{source.stem}.ipynb"
+    text = notebooks(source)[0]
+    if kept.is_file():
+        notebook = nbformat.read(kept, as_version=4)
+        if _is_whole(notebook) and _code(notebook) == _code(nbformat.reads(text, as_version=4)):
+            return notebook
+    if not run:
+        return None
+
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_name(f"{source.stem}.new.ipynb")
+    fresh.write_text(text, encoding="utf-8")
+    try:
+        return nbformat.read(headless.run(fresh, kept, {}, RUN_TIMEOUT_S, knobs_beforehand=True).out, as_version=4)
+    finally:
+        fresh.unlink()
+
+
+def _is_whole(notebook: NotebookNode) -> bool:
+    """Return whether every code cell was run, and none ended in an error: a run that was stopped leaves a notebook too."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or not cell.source.strip():
+            continue
+        if cell.execution_count is None or any(output.output_type == "error" for output in cell.outputs):
+            return False
+    return True
+
+
+def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
+    """Return each code cell's id and source; papermill adds a cell to a run with other parameters."""
+    return [(cell.id, cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+_COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\((?P<path>covers/\d\d\.png)\)$", re.MULTILINE)
+_SVG = "http://www.w3.org/2000/svg"
+_VARIABLE = re.compile(r"var\(--[\w-]+,\s*(#[0-9a-f]{6})\)")
+_PLACE = re.compile(r"(?:translate|rotate)\((?:-?0 )?([\d.]+)[ ,]([\d.]+)\)")
+_STYLE = '[style*="fill:none"]{vector-effect:non-scaling-stroke}'
+_POINTS = 72
+
+
+def thumbnail(run: NotebookNode) -> str | None:
+    """Return the picture of the cover in a lab's executed notebook as a standalone SVG, on light paper; None if it is no SVG."""
+    for shown in outputs_of(run, TAG):
+        found = re.search(r'<div class="worldsize-picture">.*?(<svg .*?</svg>)', shown, re.DOTALL)
+        if found:
+            return small(found[1])
+    return None
+
+
+def with_card(text: str, number: str) -> str:
+    """Return a lab's Markdown whose cover has no words on screens too narrow to read them."""
+    return _COVER.sub(
+        lambda cover: '<picture>'
+        f'<source media="(max-width: 959px)" srcset="../cards/{number}.svg">'
+        f'<img src="../{cover["path"]}" alt="{html.escape(html.unescape(cover["alt"]))}"></picture>',
+        text,
+    )
+
+
+def small(svg: str) -> str:
+    """Return a picture's SVG without its words and the head over it."""
+    root = ElementTree.fromstring(_VARIABLE.sub(r"\1", svg))
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    top = 0.0  # the lower end of the head's lines, which begin at the picture's left edge
+    for text in root.iter(f"{{{_SVG}}}text"):
+        place = _PLACE.search(text.get("transform", ""))
+        if place and abs(float(place[1]) - LEFT_IN * _POINTS) < 0.1:
+            top = max(top, float(place[2]) + tokens.TINY_PT)
+
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag == f"{{{_SVG}}}text":
+                parent.remove(child)
+
+    for name in ("width", "style", "role", "aria-label"):
+        root.attrib.pop(name, None)
+    root.attrib["viewBox"] = f"0 {top:g} {width:g} {height - top:g}"
+    style = ElementTree.Element(f"{{{_SVG}}}style")
+    style.text = _STYLE
+    root.insert(0, style)
+    ElementTree.register_namespace("", _SVG)
+    return ElementTree.tostring(root, encoding="unicode")
+
 
 # the replay of the cover starts by itself, unless the reader's system asks for reduced motion; its buttons stop it
 PLAYS = """<script>
@@ -67,12 +217,12 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
 
     students = {source.stem: notebooks(source)[1] for source in runs}
     labs = {stem: nbformat.reads(text, as_version=4) for stem, text in students.items()}
-    repository = open_buttons.repository(root, os.environ)
+    home = repository(root, os.environ)
     glossary = (staged / "glossary.md").read_text(encoding="utf-8")
     for source, run in runs.items():
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
-        page.cells.insert(1, open_buttons.buttons(source.stem, repository))
-        _write(staged / "_extra" / open_buttons.FOLDER / f"{source.stem}.ipynb", students[source.stem])
+        page.cells.insert(1, buttons(source.stem, home))
+        _write(staged / "_extra" / FOLDER / f"{source.stem}.ipynb", students[source.stem])
         number, card = source.stem[:2], thumbnail(run)
         if card:
             _write(staged / "_extra" / "cards" / f"{number}.svg", card)

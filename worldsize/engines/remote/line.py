@@ -1,7 +1,7 @@
 """A line to the other side, head or host: whole messages both ways, carried by a thread of its own.
 
 The user of a line waits for it as for a file descriptor, never for the network. Carriers are ØMQ sockets (`head_listener.py`,
-`join_connection.py`) and the pipes of a program that ssh started (`pipes.py`). `host_messages.py` defines the messages.
+`host_program.py`) and the pipes of a program that ssh started (`pipes.py`). `host_messages.py` defines the messages.
 """
 
 import os

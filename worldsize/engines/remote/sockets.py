@@ -2,7 +2,7 @@
 
 CURVE (http://curvezmq.org) authenticates and encrypts. ØMQ's heartbeats, answered by its I/O thread whatever Python does,
 notice a lost peer. Measured: a frame must pass well within the heartbeat's time-out, so messages are short; ØMQ takes a
-reader that stops for lost, so this thread always reads. `head_listener.py` and `join_connection.py` admit peers.
+reader that stops for lost, so this thread always reads. `head_listener.py` and `host_program.py` admit peers.
 """
 
 import os

@@ -15,7 +15,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts, whole_sums
 from worldsize.figures.frame import heading
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.frame.inputs import waits_for
 from worldsize.figures.step_through.steps import Held, held_first, steps_of
 
 MOST_A_ROW = 8

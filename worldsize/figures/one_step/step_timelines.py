@@ -19,7 +19,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.inputs import ended_s, waits_for
+from worldsize.figures.frame.inputs import ended_s, waits_for
 from worldsize.figures.rank_timeline import Interval, covered_s, together_s
 
 COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}

@@ -13,7 +13,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.frame.inputs import waits_for
 from worldsize.figures.rank_timeline import LOOKS, Interval, covered_s, together_s
 from worldsize.trace import joined, waits
 

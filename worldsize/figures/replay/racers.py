@@ -11,7 +11,7 @@ from typing import Any
 
 from worldsize import units
 from worldsize.figures.frame.findings import MOST_NAMED, TIE, both, leaders
-from worldsize.figures.inputs import began_s, ended_s, waits_for
+from worldsize.figures.frame.inputs import began_s, ended_s, waits_for
 from worldsize.trace import Span, Transfer
 
 

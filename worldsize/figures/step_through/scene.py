@@ -15,8 +15,8 @@ from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
+from worldsize.figures.frame.inputs import trace_of
 from worldsize.figures.frame.message_pattern import message_pattern
-from worldsize.figures.inputs import trace_of
 from worldsize.figures.player.output import Scripted
 from worldsize.figures.step_through import text
 from worldsize.figures.step_through.layout import MOST_ROOMY, WIDTHS, Layout, pipeline, ring, star, tree

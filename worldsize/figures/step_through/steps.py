@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from worldsize.figures.inputs import began_s, ended_s, marked
+from worldsize.figures.frame.inputs import began_s, ended_s, marked
 from worldsize.trace import Note, Trace, Transfer, in_steps
 
 LONG_WAIT_S = 5e-3

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
-from worldsize.engines import libc
+from worldsize import libc
 from worldsize.grade.inside import withheld_functions
 from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds

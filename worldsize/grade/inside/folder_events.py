@@ -10,7 +10,7 @@ import os
 import struct
 from typing import Literal
 
-from worldsize.engines.libc import KernelRefused, libc
+from worldsize.libc import KernelRefused, libc
 
 Touched = Literal["", "written", "removed", "elsewhere"]
 

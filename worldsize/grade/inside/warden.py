@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from worldsize.checks.drivers.killed_writer import MOST_FILES
-from worldsize.engines.libc import KernelRefused
 from worldsize.grade.frames import BadFrame, Reader, decode, encode
 from worldsize.grade.inside import writer
 from worldsize.grade.inside.broker_channel import BrokerChannel
@@ -30,6 +29,7 @@ from worldsize.grade.inside.folder_events import FolderEvents
 from worldsize.grade.inside.sandboxed_rank import is_only_thread
 from worldsize.grade.isolation import privileges, seccomp
 from worldsize.grade.pipes import CHUNK, PipeEnds, pipe_line
+from worldsize.libc import KernelRefused
 from worldsize.units import text_of
 
 if TYPE_CHECKING:

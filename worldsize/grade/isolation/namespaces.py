@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from worldsize.engines.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 from worldsize.grade.isolation import privileges
+from worldsize.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 0x1000, 0x4000, 0x40000  # mount(2)
 EMPTY_FOLDER = "/covered"  # in every sandbox

@@ -8,8 +8,8 @@ import os
 import resource
 from contextlib import suppress
 
-from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
+from worldsize.libc import demand, libc
 
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38  # prctl(2)
 _CAPABILITIES = 64  # at least as many as any kernel knows

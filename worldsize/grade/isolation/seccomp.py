@@ -14,7 +14,7 @@ from errno import EAGAIN, EINVAL, ENOSYS, EPERM
 from functools import cache
 from types import ModuleType
 
-from worldsize.engines.libc import demand, libc
+from worldsize.libc import demand, libc
 
 _ALWAYS = """
     read readv pread64 write writev pwrite64 close close_range lseek dup dup2 dup3

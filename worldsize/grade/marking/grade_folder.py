@@ -25,13 +25,35 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import grading_record, lateness, rows, submission, submissions_folder
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, first_record, read_graded, write_record
 from worldsize.grade.marking.lateness import DueDates
-from worldsize.grade.marking.leases import holders, lease
 from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
 from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow, file_name
 from worldsize.grade.marking.selection import Selection, expect_found
 from worldsize.grade.marking.submissions_folder import HandedIn
 from worldsize.grade.marking.worker_supervisor import WorkerSupervisor
+
+LEASE_S = 60.0  # a lease expires after this long without renewal
+
+
+def lease(out: Path, row_name: str) -> SoftFileLease:
+    """Return the lease of a row in the folder of grades `out`; to acquire a held one raises filelock's Timeout at once."""
+    return SoftFileLease(out / "leases" / f"{row_name}.lease", lease_duration=LEASE_S, timeout=0, thread_local=False)
+
+
+def holders(out: Path) -> list[str]:
+    """Return the machines and processes that hold a row of this folder now."""
+    found = set()
+    for path in (out / "leases").glob("*.lease"):
+        held = lease(out, path.name.removesuffix(".lease"))
+        try:
+            held.acquire()
+        except Timeout:
+            if owner := held.owner:
+                found.add(f"process {owner.pid} on {owner.hostname}")
+        else:
+            held.release()
+    return sorted(found)
+
 
 OnProgress = Callable[[int, int, GradeRow], None]
 _ASK_AGAIN_S = 1.0  # between tries for a row that another grading holds

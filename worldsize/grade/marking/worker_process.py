@@ -17,7 +17,6 @@ from typing import TextIO
 
 import msgspec
 
-from worldsize.engines.libc import libc
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import privileges
@@ -27,6 +26,7 @@ from worldsize.grade.marking import mark_submission, rows
 from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask, SetupRaised
 from worldsize.grade.marking.rows import GradeRow, GradeState
 from worldsize.grade.outside.boxes import Sandbox, SandboxLost, Server
+from worldsize.libc import libc
 
 _LEAST_ROOM = 0.6  # share of the room that the next submission needs
 ROOM_BYTES = 200_000_000  # beyond a worker's memory before its first task: several honest submissions' need
