@@ -196,7 +196,7 @@ def test_a_wrong_answer_fails_on_real_ranks_as_in_simulated_time(arena, exercise
     ],
 )
 def test_a_wrong_answer_gets_in_a_notebook_what_it_gets_on_real_ranks(arena, exercise, fn):
-    """Every third one. The test above holds real ranks and simulated time together for each; a notebook's verdict is one of them."""
+    """Every third one. For each, the test above holds together the real ranks and the simulated time that a notebook uses."""
     verdict, _ = checked_in_a_notebook(exercise, fn)
     plain = run_check(exercise, arena, fn)
     assert (verdict.state, verdict.points) == (plain.state, plain.points), (verdict.mismatch, plain.mismatch)
