@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_output
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.headless import NotebookFailed
-from worldsize.authoring.site.build import all_executed, executed
+from worldsize.authoring.site.site_folder import all_executed, executed
 
 pytestmark = pytest.mark.quick
 

@@ -132,7 +132,7 @@ ROOMS = (
     "machine", "pytorch", "report", "simulate", "titles", "trace", "units",
 )  # fmt: skip
 TF_ROOMS = ("engines.cluster_spec", "tf")  # for exercises in TensorFlow, whose processes start in seconds
-STARTS = ("tf.api", "pytorch.live_cluster", "pytorch.live_quorum",
+STARTS = ("tf.launch_tensorflow", "pytorch.live_cluster", "pytorch.live_quorum",
           "pytorch.elastic_agents", "pytorch.fake_world", "engines.cluster_spec.prepare_tensorflow",
           "engines.cluster_spec.start_server")  # fmt: skip
 SLOW = ("noise_scale", "predict_steps")  # checks that draw for seconds

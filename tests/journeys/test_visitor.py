@@ -12,7 +12,7 @@ from tests.journeys.person import Person
 from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, NotebookRuns
 from tests.support.site_links import broken_links
 from worldsize.authoring.notices import FILE
-from worldsize.authoring.site.build import FOR_CONTRIBUTORS
+from worldsize.authoring.site.site_folder import FOR_CONTRIBUTORS
 
 DOORS = ["make site", "worldsize site"]
 LAB = SOURCES[0]

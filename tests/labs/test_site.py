@@ -21,7 +21,7 @@ from tests.support.lab_page import chromium
 from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
 from tests.support.site_links import broken_links
 from worldsize.authoring.site import pages
-from worldsize.authoring.site.build import build_site
+from worldsize.authoring.site.site_folder import build_site
 
 # the first test of all pages waits for 17 labs, each of which has a bound of its own
 pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(len(SOURCES) * RUN_TIMEOUT_S + 300)]

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support import notebook_rules as rules
 from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built, each_run
-from worldsize.authoring.site.build import glossary_terms
 from worldsize.authoring.site.lab_page import lab_page
+from worldsize.authoring.site.site_folder import glossary_terms
 from worldsize.authoring.source import answer_lines, given_lines
 
 pytestmark = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)

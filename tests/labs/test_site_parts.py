@@ -8,10 +8,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from worldsize import figures
-from worldsize.authoring.site.build import buttons, repository, thumbnail, with_card
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.picture_widths import LEAST_PX, with_least_widths
 from worldsize.authoring.site.questions import questions_of
+from worldsize.authoring.site.site_folder import buttons, repository, thumbnail, with_card
 from worldsize.trace import Trace, Transfer
 
 pytestmark = pytest.mark.quick

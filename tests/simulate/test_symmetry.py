@@ -13,7 +13,7 @@ from worldsize.errors import Deadlock, RunTimedOut
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
 from worldsize.simulate import Nodes, ranks_alone, simulate, symmetry
-from worldsize.simulate.run import Setting, by_symmetry
+from worldsize.simulate.simulation import Setting, by_symmetry
 
 LINK = Link("10 GB/s", "5 us")
 EIGHT = Nodes(8, inside=Link("300 GB/s", "2 us"), between=Link("25 GB/s", "5 us"))
@@ -112,20 +112,20 @@ def everybody_from_anyone(fabric, x):
     ],
 )
 def test_what_is_not_alike_is_refused_beyond_what_is_simulated_in_full(monkeypatch, fn, length, words):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
+    monkeypatch.setattr("worldsize.simulate.simulation.MOST_FULL_RANKS", 300)
     with pytest.raises(ValueError, match=f"some can stand for the others only if all do the same: .*{words}"):
         simulate(fn, 400, args=(torch.zeros(length),), link=LINK, most_messages=10_000)
 
 
 def test_stragglers_on_a_shared_card_are_refused_beyond_what_is_simulated_in_full(monkeypatch):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
+    monkeypatch.setattr("worldsize.simulate.simulation.MOST_FULL_RANKS", 300)
     with pytest.raises(ValueError, match="stragglers reach their node's network card in a different order"):
         simulate(works_and_sums, 400, args=(torch.ones(400),), nodes=EIGHT, stragglers={3: 2.0}, most_messages=10_000)
 
 
 def test_stragglers_are_refused_where_vectors_over_them_would_take_minutes(monkeypatch):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
-    monkeypatch.setattr("worldsize.simulate.run.MOST_UNEVEN_RANKS", 300)
+    monkeypatch.setattr("worldsize.simulate.simulation.MOST_FULL_RANKS", 300)
+    monkeypatch.setattr("worldsize.simulate.simulation.MOST_UNEVEN_RANKS", 300)
     with pytest.raises(ValueError, match="more than 300 ranks of unequal speed"):
         simulate(works_and_sums, 400, args=(torch.ones(400),), link=LINK, stragglers={3: 2.0}, most_messages=10_000)
 

@@ -65,7 +65,7 @@ def site(
 
     with one_paragraph(headless.NotebookFailed):
         try:
-            from worldsize.authoring.site.build import build_site
+            from worldsize.authoring.site.site_folder import build_site
         except ModuleNotFoundError as missing:
             raise ValueError(f"site: expected the extra `site`, got no {missing.name}. Run pip install -e '.[site]'") from None
 

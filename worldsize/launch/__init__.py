@@ -3,7 +3,7 @@
 Import from here: the calls are in `api`, a job's execution in `execute`, its result in `run`.
 """
 
-from worldsize.launch.api import last_run, launch, quiet_launch, warm
+from worldsize.launch.launch_function import last_run, launch, quiet_launch, warm
 from worldsize.launch.run import Run, unobserved
 
 __all__ = ["Run", "last_run", "launch", "quiet_launch", "unobserved", "warm"]

@@ -26,8 +26,8 @@ from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Us
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
-from worldsize.launch.api import check_run_arguments
 from worldsize.launch.execute import callers_state, cell_sources, check_arguments, close_order, execute_order
+from worldsize.launch.launch_function import check_run_arguments
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 from worldsize.links import Link
 from worldsize.ranks.definitions import Along

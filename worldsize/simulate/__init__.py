@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from worldsize.simulate.api import MOST_RANKS, simulate
-    from worldsize.simulate.run import MOST_MESSAGES
+    from worldsize.simulate.simulate_function import MOST_RANKS, simulate
     from worldsize.simulate.simulated_run import SimulatedRun
+    from worldsize.simulate.simulation import MOST_MESSAGES
     from worldsize.simulate.topology import Nodes
 
 __all__ = ["MOST_MESSAGES", "MOST_RANKS", "Nodes", "SimulatedRun", "simulate"]

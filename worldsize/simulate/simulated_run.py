@@ -1,6 +1,6 @@
 """The result of a simulation: a `Run` whose seconds are the simulated clock's.
 
-`api.py` makes it.
+`simulate_function.py` makes it.
 """
 
 from dataclasses import dataclass, field

@@ -4,7 +4,7 @@ The calls are in `api`; the other modules are helpers for labs on TensorFlow.
 """
 
 from worldsize.engines.cluster_spec import Cluster, Task
-from worldsize.tf.api import launch, quiet_launch, warm
 from worldsize.tf.errors import first_words
+from worldsize.tf.launch_tensorflow import launch, quiet_launch, warm
 
 __all__ = ["Cluster", "Task", "first_words", "launch", "quiet_launch", "warm"]

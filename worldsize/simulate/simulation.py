@@ -1,6 +1,6 @@
 """A simulation from the call to its `SimulatedRun`: in full, or by symmetry where there are too many messages.
 
-`api.py` checks the arguments; `outcome.py` writes the errors.
+`simulate_function.py` checks the arguments; `outcome.py` writes the errors.
 """
 
 from __future__ import annotations
