@@ -22,14 +22,14 @@ def idle_s() -> float:
 
     Raises ValueError if that is no number of minutes.
     """
-    said = os.environ.get(_VARIABLE, "").strip()
+    setting = os.environ.get(_VARIABLE, "").strip()
     try:
-        minutes = float(said) if said else _USUAL_MIN
+        minutes = float(setting) if setting else _USUAL_MIN
     except ValueError:
         minutes = math.nan
 
     if not minutes >= 0:
-        raise ValueError(f"{_VARIABLE}: expected a number of minutes, or 0 for never, got {said!r}")
+        raise ValueError(f"{_VARIABLE}: expected a number of minutes, or 0 for never, got {setting!r}")
     return minutes * 60 if 0 < minutes < _NEVER_MIN else math.inf
 
 

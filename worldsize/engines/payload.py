@@ -87,17 +87,17 @@ def captured(fn: Callable) -> dict[str, Any]:
     if code is None:
         return {}
 
-    found = {}
+    values = {}
     for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=False):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:
             continue  # not assigned yet
 
     for name in _global_names(code):
         if name in fn.__globals__:
-            found.setdefault(name, fn.__globals__[name])
-    return found
+            values.setdefault(name, fn.__globals__[name])
+    return values
 
 
 def _global_names(code: Any) -> set[str]:
@@ -113,17 +113,17 @@ def reachable(fn: Callable) -> dict[str, Any]:
     of captured functions of the same module.
     """
     module = getattr(fn, "__module__", None)
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     todo = [fn]
     while todo:
         for name, value in captured(todo.pop()).items():
-            if name in found:
+            if name in functions:
                 continue
 
-            found[name] = value
+            functions[name] = value
             if inspect.isfunction(value) and value.__module__ == module:
                 todo.append(value)
-    return found
+    return functions
 
 
 def wants_late_imports(call: Payload) -> bool:
@@ -145,16 +145,16 @@ def wants_late_imports(call: Payload) -> bool:
 
 def sizes(call: Payload) -> list[tuple[str, int]]:
     """Return (name, bytes) of everything in a payload, largest first."""
-    found = []
+    rows = []
     for name, value in _named(call).items():
         if inspect.ismodule(value):
             continue
 
         try:
-            found.append((name, len(cloudpickle.dumps(value))))
+            rows.append((name, len(cloudpickle.dumps(value))))
         except Exception:
             continue
-    return sorted(found, key=lambda row: -row[1])
+    return sorted(rows, key=lambda row: -row[1])
 
 
 def _named(call: Payload) -> dict[str, Any]:

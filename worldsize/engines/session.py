@@ -336,13 +336,13 @@ class Session:
         asked = self._live() & self._awaited()
         self._ask("where", asked, self.standings)
 
-        found: list[Standing] = []
+        answers: list[Standing] = []
         for rank in sorted(self._live() & asked):
             if rank in self.standings:
-                found.append(self.standings[rank])
+                answers.append(self.standings[rank])
             else:
-                found.append(self.host_of(rank).seen_last(rank))
-        return tuple(found)
+                answers.append(self.host_of(rank).seen_last(rank))
+        return tuple(answers)
 
     def end(self) -> None:
         """Kill the remaining ranks with all their children, and reap them."""

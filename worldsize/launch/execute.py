@@ -130,13 +130,13 @@ def callers_state(seed: int | None) -> dict[str, Any]:
 
 def cell_sources() -> tuple[tuple[str, str], ...]:
     """Return (file, text) of the notebook's executed cells, so that a rank's traceback shows their lines."""
-    found = []
+    sources = []
     for file, entry in linecache.cache.items():
         if "ipykernel" not in file and "ipython" not in file:
             continue
         if len(entry) == 4 and entry[1] is None:  # no modification time, so no file on disk
-            found.append((file, "".join(entry[2])))
-    return tuple(found)
+            sources.append((file, "".join(entry[2])))
+    return tuple(sources)
 
 
 def _run_dir(engine: LocalEngine) -> Path:
@@ -215,20 +215,20 @@ def _stop(engine: LocalEngine, run: Run, ranks: LocalRanks | None, within_s: flo
         return Outcome(status="stopped")
 
     deadline_s = time.monotonic() + within_s
-    told = False
+    asked_to_stop = False
     with suppress(errors.EngineLost):
         while time.monotonic() < deadline_s:
             try:
-                if not told:
+                if not asked_to_stop:
                     ranks.stop()
-                told = True
+                asked_to_stop = True
 
                 event = ranks.next_event(_TICK_S)
                 if isinstance(event, Outcome):
                     return replace(event, status="stopped", waits=())
                 _take_in(run, event, ())
             except KeyboardInterrupt:
-                told = False  # tell again: the first stop frees ranks that stay, the second kills them
+                asked_to_stop = False  # tell again: the first stop frees ranks that stay, the second kills them
 
     engine.abandon()
     return Outcome(status="stopped")

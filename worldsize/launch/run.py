@@ -122,15 +122,15 @@ class Run:
         records = {}
         if self.outcome is not None:
             records = {rank: said.record for rank, said in self.outcome.returned.items()}
-        found = []
+        by_rank = []
         for rank in range(self.world_size):
             record, path = records.get(rank, b""), self.files.of(rank, "record")
             if not record and path.exists():
                 record = path.read_bytes()
             if record:
-                found.append(pickle.loads(record))
+                by_rank.append(pickle.loads(record))
 
-        self._trace = merge(found, self.world_size)
+        self._trace = merge(by_rank, self.world_size)
         return self._trace
 
     def save_trace(self, path: str | Path, more: Iterable[dict] = ()) -> Path:

@@ -42,7 +42,7 @@ def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
     """
     _refuse_tensorflow(imported_in(text))
     known = _definitions(tuple(cells))
-    found: dict[str, tuple[int, Definition]] = {}
+    chosen: dict[str, tuple[int, Definition]] = {}
     data: set[str] = set()
 
     todo = sorted(names_used(text))
@@ -55,12 +55,12 @@ def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
                 data.add(name)
             continue
 
-        found[name] = row
+        chosen[name] = row
         more = names_used(row[1].text) - seen
         seen |= more
         todo += sorted(more)
 
-    rows = sorted(found.values(), key=lambda row: row[0])
+    rows = sorted(chosen.values(), key=lambda row: row[0])
     unique = list(dict.fromkeys(definition for _, definition in rows))
     return Along(tuple(unique), frozenset(data))
 
@@ -96,13 +96,13 @@ def _definition_of(
 @functools.lru_cache(maxsize=4)
 def _definitions(cells: tuple[Cell, ...]) -> dict[str, tuple[int, Definition]]:
     """Return, by name, the newest top-level definition in the notebook's cells, with its position."""
-    found: dict[str, tuple[int, Definition]] = {}
+    definitions: dict[str, tuple[int, Definition]] = {}
     place = 0
     for cell in cells:
         for definition in _of_cell(cell):
             place += 1
-            found.update(dict.fromkeys(definition.names, (place, definition)))
-    return found
+            definitions.update(dict.fromkeys(definition.names, (place, definition)))
+    return definitions
 
 
 @functools.lru_cache(maxsize=500)
@@ -138,11 +138,11 @@ def names_used(text: str) -> frozenset[str]:
     except (SyntaxError, ValueError):
         return frozenset()
 
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return frozenset(found)
+            names.add(node.id)
+    return frozenset(names)
 
 
 def imported_in(text: str) -> frozenset[str]:
@@ -152,13 +152,13 @@ def imported_in(text: str) -> frozenset[str]:
     except (SyntaxError, ValueError):
         return frozenset()
 
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return frozenset(found)
+            modules.add(node.module)
+    return frozenset(modules)
 
 
 def _refuse_tensorflow(modules: frozenset[str] | set[str]) -> None:

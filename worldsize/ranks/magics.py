@@ -153,7 +153,7 @@ class RanksMagics:
         """Return the cells that ran in the notebook itself, newest last, without cells that ran on ranks."""
         raw = self._shell.history_manager.input_hist_raw
         parsed = self._shell.history_manager.input_hist_parsed
-        found = []
+        cells = []
         for number, (text, code) in enumerate(zip(raw, parsed, strict=False)):
             if not text.strip() or _MAGIC.match(text):
                 continue
@@ -161,8 +161,8 @@ class RanksMagics:
             key = number, text
             if key not in self._known_cells:  # the kernel hashes a cell's text in Python: slow for a long cell
                 self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
-            found.append(self._known_cells[key])
-        return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
+            cells.append(self._known_cells[key])
+        return cells[:-1] if cells and _MAGIC.match(raw[-1]) is None else cells
 
 
 def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:

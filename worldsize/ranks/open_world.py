@@ -168,28 +168,28 @@ class OpenRanks:
 
         Raises RankFailed if a rank has no tensors there.
         """
-        found = self._table("differ", expression)
-        row = found.first_difference
+        table = self._table("differ", expression)
+        row = table.first_difference
         if row is None:
-            return replace(found, only_difference=True)
+            return replace(table, only_difference=True)
 
         difference = None
         if len({(each.shape if each else None) for each in row.by_rank}) == 1:
             parts = self._do("differ", TensorPart(expression, row.name), self._left(), _QUIET).results
             difference = _apart(parts)
-        return replace(found, only_difference=True, difference=difference)
+        return replace(table, only_difference=True, difference=difference)
 
     def _table(self, what: str, expression: str) -> TensorTable:
         ranks = self._left()
         results = self._do(what, TensorRows(expression), ranks, _QUIET).results
 
-        found: dict[int, list[TensorRow]] = {}
+        rows_by_rank: dict[int, list[TensorRow]] = {}
         left_out = 0
         for rank in ranks:
             rows, more = results[rank]
-            found[rank] = [TensorRow(*row) for row in rows]
+            rows_by_rank[rank] = [TensorRow(*row) for row in rows]
             left_out = max(left_out, more)
-        return TensorTable(expression, tuple(ranks), tuple(rows_of(found)), left_out)
+        return TensorTable(expression, tuple(ranks), tuple(rows_of(rows_by_rank)), left_out)
 
     def restart(self) -> None:
         """End the ranks and open the same number of new ones, with empty state."""

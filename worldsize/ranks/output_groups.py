@@ -43,15 +43,15 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 
     A rank without output is in no group.
     """
-    found: dict[tuple[Piece, ...], list[int]] = {}
+    ranks_by_output: dict[tuple[Piece, ...], list[int]] = {}
     for rank in ranks:
         pieces = pieces_of(run, rank)
         if pieces:
-            found.setdefault(pieces, []).append(rank)
+            ranks_by_output.setdefault(pieces, []).append(rank)
 
     made = []
     room = MOST_RICH_BYTES
-    for pieces, members in found.items():
+    for pieces, members in ranks_by_output.items():
         kept = []
         for piece in pieces:
             size = sum(len(face) for _, face in piece.bundle)

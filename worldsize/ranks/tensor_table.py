@@ -31,10 +31,10 @@ class TensorOnRanks:
     def letters(self) -> tuple[str, ...]:
         """A letter for each rank: equal for equal shape, dtype and bytes; "–" for a rank without the tensor."""
         known: dict[tuple, str] = {}
-        found = []
+        marks_in_letters = []
         for row in self.by_rank:
             if row is None:
-                found.append("–")
+                marks_in_letters.append("–")
                 continue
 
             mark = (row.shape, row.dtype, row.digest)
@@ -42,8 +42,8 @@ class TensorOnRanks:
                 first, last = divmod(len(known), 26)
                 before = string.ascii_uppercase[first - 1] if first else ""
                 known[mark] = before + string.ascii_uppercase[last]
-            found.append(known[mark])
-        return tuple(found)
+            marks_in_letters.append(known[mark])
+        return tuple(marks_in_letters)
 
     @property
     def same(self) -> bool:
@@ -61,9 +61,9 @@ class TensorOnRanks:
         return tuple("–" if row is None else number(row.norm) for row in self.by_rank)
 
 
-def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
+def rows_of(rows_by_rank: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
     """Return the tensors of all ranks by name, in the order of the first rank that has each."""
-    by_rank = [{row.name: row for row in rows} for rows in found.values()]
+    by_rank = [{row.name: row for row in rows} for rows in rows_by_rank.values()]
     names = dict.fromkeys(itertools.chain.from_iterable(by_rank))
     return [TensorOnRanks(name, tuple(rows.get(name) for rows in by_rank)) for name in names]
 
@@ -128,12 +128,12 @@ class TensorTable:
         return "\n".join([*lines, *self._beyond()])
 
     def _beyond(self) -> list[str]:
-        found = []
+        lines = []
         if len(self._shown()) > MOST_ROWS:
-            found.append(f"… and {len(self._shown()) - MOST_ROWS} more tensors")
+            lines.append(f"… and {len(self._shown()) - MOST_ROWS} more tensors")
         if len(self.ranks) > MOST_RANKS:
-            found.append(f"… only the first {MOST_RANKS} of {len(self.ranks)} ranks are shown")
-        return found
+            lines.append(f"… only the first {MOST_RANKS} of {len(self.ranks)} ranks are shown")
+        return lines
 
     def _repr_html_(self) -> str:
         ranks = self.ranks[:MOST_RANKS]

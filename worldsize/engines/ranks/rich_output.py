@@ -29,15 +29,15 @@ class RichOutput:
 
     def show(self, value: Any) -> None:
         """Show a value as a notebook does: its bundle if it has one, else its text."""
-        found = bundle(value)
-        if not found or sum(map(len, found.values())) > MOST_BYTES:
+        forms = bundle(value)
+        if not forms or sum(map(len, forms.values())) > MOST_BYTES:
             print(_text(value))
-            if found:
+            if forms:
                 print(f"(not shown: the picture or table is larger than {MOST_BYTES / 1e6:g} MB)")
             return
 
         sys.stdout.flush()
-        row = {"at": self._log.stat().st_size, "data": found}
+        row = {"at": self._log.stat().st_size, "data": forms}
         with open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -53,25 +53,25 @@ class RichOutput:
 
 def bundle(value: Any) -> dict[str, str]:
     """Return a value's representations by MIME type, images in base64; {} if it has only text."""
-    found: dict[str, str] = {}
+    forms: dict[str, str] = {}
     if isinstance(value, type):
-        return found
+        return forms
 
     if type(value).__module__.startswith("matplotlib.") and hasattr(value, "savefig"):  # a figure
         image = io.BytesIO()
         value.savefig(image, format="png", bbox_inches="tight")
-        found["image/png"] = base64.b64encode(image.getvalue()).decode()
+        forms["image/png"] = base64.b64encode(image.getvalue()).decode()
         if sys.modules.get("matplotlib.pyplot"):
             sys.modules["matplotlib.pyplot"].close(value)
     else:
-        _ask(value, found)
+        _ask(value, forms)
 
-    if found:
-        found["text/plain"] = _text(value)
-    return found
+    if forms:
+        forms["text/plain"] = _text(value)
+    return forms
 
 
-def _ask(value: Any, found: dict[str, str]) -> None:
+def _ask(value: Any, forms: dict[str, str]) -> None:
     """Ask a value for its bundle, then for each type that this lacks; as in a notebook, what fails is left out."""
     whole = getattr(value, "_repr_mimebundle_", None)
     if callable(whole):
@@ -80,10 +80,10 @@ def _ask(value: Any, found: dict[str, str]) -> None:
             faces = made[0] if isinstance(made, tuple) else made
             for kind in TYPES:
                 if kind in faces:
-                    found[kind] = _as_text(faces[kind])
+                    forms[kind] = _as_text(faces[kind])
 
     for kind, name in _METHODS.items():
-        if kind in found:
+        if kind in forms:
             continue
 
         method = getattr(value, name, None)
@@ -92,7 +92,7 @@ def _ask(value: Any, found: dict[str, str]) -> None:
         with suppress(Exception):
             face = method()
             if face is not None:
-                found[kind] = _as_text(face[0] if isinstance(face, tuple) else face)
+                forms[kind] = _as_text(face[0] if isinstance(face, tuple) else face)
 
 
 def _as_text(face: str | bytes) -> str:

@@ -44,13 +44,13 @@ class TensorRows:
 
     def do(self, rank: OpenRank) -> tuple[list[tuple], int]:
         value = Value(self.expression).do(rank)
-        found = list(tensors_in(value, ""))
-        if not found:
+        tensors = list(tensors_in(value, ""))
+        if not tensors:
             got = type(value).__name__
             raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {got}")
 
-        rows = [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]]
-        return [astuple(row) for row in rows], len(found) - MOST_ROWS  # plain values, which travel from any host
+        rows = [_row(name or self.expression, tensor) for name, tensor in tensors[:MOST_ROWS]]
+        return [astuple(row) for row in rows], len(tensors) - MOST_ROWS  # plain values, which travel from any host
 
 
 @dataclass(frozen=True)

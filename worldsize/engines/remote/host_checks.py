@@ -23,14 +23,14 @@ _DISTRIBUTIONS = {
 @functools.cache
 def own_versions() -> dict[str, str]:
     """Return this host's versions: {"python": "3.11", "torch": "2.13.0", …}; "none" for a missing one."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    versions = {"python": ".".join(platform.python_version_tuple()[:2])}
 
     for name, distributions in _DISTRIBUTIONS.items():
-        found[name] = "none"
+        versions[name] = "none"
         for distribution in distributions:
             with suppress(metadata.PackageNotFoundError):
                 # without its build: "2.13.0+cpu" and "2.13.0+cu130" are one version of torch
-                found[name] = metadata.version(distribution).partition("+")[0]
+                versions[name] = metadata.version(distribution).partition("+")[0]
                 break
 
     # a digest of the source tells apart two copies with the same version number
@@ -38,8 +38,8 @@ def own_versions() -> dict[str, str]:
     summed = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         summed.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    found["worldsize"] = f"{worldsize.__version__} ({summed.hexdigest()[:12]})"
-    return found
+    versions["worldsize"] = f"{worldsize.__version__} ({summed.hexdigest()[:12]})"
+    return versions
 
 
 def differences(theirs: dict[str, str]) -> list[str]:

@@ -44,16 +44,16 @@ def run_member(invitation: str) -> str:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [PACKAGE_PATH, known]))}
 
     try:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as error_file:
             process = subprocess.Popen(
-                [sys.executable, *_COMMAND], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=env
+                [sys.executable, *_COMMAND], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=error_file, env=env
             )
             process.communicate(invitation.encode() + b"\n")
             if process.returncode == 0:
                 return ""
 
-            said.seek(0)
-            words = said.read().decode(errors="replace").strip()[-_LAST_WORDS:]
+            error_file.seek(0)
+            words = error_file.read().decode(errors="replace").strip()[-_LAST_WORDS:]
             return words or f"it ended with exit code {process.returncode}"
     except OSError as error:
         return str(error)

@@ -93,12 +93,12 @@ def open_hosts(
 
 def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Callable[[str], None]) -> None:
     way, engine = opened.way, opened.engine
-    said = ""
+    last_standing = ""
     while len(engine.hosts) < way.count:
         standing = f"{way.standing()} · {len(engine.hosts)} of {way.count} hosts have joined"
-        if standing != said:
+        if standing != last_standing:
             say(standing)
-            said = standing
+            last_standing = standing
 
         change = engine.next_change(_TICK_S)
         if change is not None:

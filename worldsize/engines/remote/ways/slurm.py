@@ -329,13 +329,13 @@ def ask(*command: str) -> subprocess.CompletedProcess[str]:
 
 def _address_towards_controller() -> str:
     """Return this machine's address on the route to Slurm's controller. Raises NoHosts."""
-    said = ask("scontrol", "show", "config")
-    found = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", said.stdout, re.MULTILINE)
-    if found is None:
-        words = (said.stderr or said.stdout).strip()[:500]
+    config = ask("scontrol", "show", "config")
+    host = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", config.stdout, re.MULTILINE)
+    if host is None:
+        words = (config.stderr or config.stdout).strip()[:500]
         raise NoHosts(f"Slurm: expected the controller in scontrol show config, got {words!r}. Does slurm.conf name it?")
 
-    name = found[2] or found[1]
+    name = host[2] or host[1]
     try:
         known = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
         return address_towards(known[0][4][0])
