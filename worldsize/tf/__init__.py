@@ -1,6 +1,6 @@
 """`launch(fn, …)` for TensorFlow: one fresh process with logical devices, or a cluster of tasks with `TF_CONFIG`.
 
-The calls are in `api`; the other modules are helpers for labs on TensorFlow.
+The calls are in `launch_tensorflow`; the other modules are helpers for labs on TensorFlow.
 """
 
 from worldsize.engines.cluster_spec import Cluster, Task
