@@ -36,11 +36,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # with this variable each of a suite's hundreds of processes would compile the package anew
 unexport PYTHONDONTWRITEBYTECODE
 
+FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+# where `python3` does not fit, and the user has not said which
+OTHER_PYTHONS := $(if $(filter file,$(origin PYTHON)),python3.13 python3.12 python3.11 python3.14)
+
 define no_python
-{ printf '%s\n' "World Size needs Python 3.11, 3.12 or 3.13 with its venv module." \
+{ printf '%s\n' "World Size needs Python 3.11, 3.12, 3.13 or 3.14 with its venv module." \
   "Got: $(PYTHON), which says: $$($(PYTHON) --version 2>&1 | tail -n 1)" \
   "On Debian and Ubuntu install the packages that the README names, python3-venv among them. Where the machine" \
-  "has one of these versions under another name, say so, for example: make $(or $(MAKECMDGOALS),lab) PYTHON=python3.12" >&2; exit 1; }
+  "has one of these versions under another name, say so, for example: make $(or $(MAKECMDGOALS),lab) PYTHON=python3.12" \
+  "Or install uv (https://docs.astral.sh/uv), which brings a Python of its own, and call make again." >&2; exit 1; }
 endef
 
 # $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment. An interrupted install
@@ -55,7 +60,8 @@ endef
 define install
 	@echo "Installing $(1) into $(VENV): some minutes the first time. Log: $(VENV)/install.log"
 	@if [ -e $(VENV)/.unfinished ]; then echo "The last install was cut short: this one begins anew"; \
-	  $(PYTHON) -m venv --clear $(VENV) || exit 1; fi; touch $(VENV)/.unfinished
+	  python="$$(sed -n 's/^executable = //p' $(VENV)/pyvenv.cfg 2> /dev/null)"; \
+	  "$${python:-$(PYTHON)}" -m venv --clear $(VENV) || exit 1; fi; touch $(VENV)/.unfinished
 	$(if $(TRY_SMALL),$(small_torch))
 	$(if $(WITH_UV),@$(PY) -m pip install -q -c $(CONSTRAINTS) uv)
 	@$(PIP_INSTALL) -c $(CONSTRAINTS) -e '$(1)' 2>&1 | tee $(VENV)/install.log | \
@@ -114,7 +120,7 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache
 
 $(VENV)/.lab: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(call install,.)
+	$(call install,.[tensorflow])
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(call install,.[dev])
@@ -122,6 +128,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 
 # pip is installed last into a virtual environment, so its presence means that the environment is complete
 $(VENV)/bin/pip:
-	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2> /dev/null \
-	  || $(no_python)
-	@$(PYTHON) -m venv $(VENV) || $(no_python)
+	@for python in $(PYTHON) $(OTHER_PYTHONS); do \
+	  if "$$python" -c '$(FITS)' 2> /dev/null; then break; fi; python=; done; \
+	if [ -z "$$python" ] && [ -n "$(OTHER_PYTHONS)" ] && command -v uv > /dev/null; then \
+	  uv python install -q 3.13 && python="$$(uv python find --no-project 3.13)"; fi; \
+	if [ -z "$$python" ]; then $(no_python); fi; \
+	if [ "$$python" != "$(PYTHON)" ]; then \
+	  echo "$(PYTHON) does not fit ($$($(PYTHON) --version 2>&1 | tail -n 1)): $$python, $$("$$python" --version), is used"; fi; \
+	"$$python" -m venv $(VENV) || $(no_python)

@@ -48,7 +48,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="only say what would be installed")
     asked = parser.parse_args()
 
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["tensorflow"]]
     packages = wanted(listed, {name_of(name) for name in asked.without}, asked.keep_installed)
     for text in packages:
         print(text, flush=True)

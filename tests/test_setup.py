@@ -74,7 +74,7 @@ def pip_install_words(commands: str) -> list[str]:
 def test_conda_and_make_install_the_same(tmp_path: Path) -> None:
     by_make = pip_install_words(dry_run("setup", tmp_path))
     by_conda = [word for line in conda_pip_lines() for word in line.split()]
-    assert by_conda == by_make == ["-c", "constraints.txt", "-e", "."]
+    assert by_conda == by_make == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
 
 
 def test_conda_brings_python_and_pip_and_leaves_the_rest_to_pip() -> None:
@@ -94,16 +94,17 @@ def test_the_tests_install_the_same_and_the_extra_dev(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["cpu", "auto"])
 def test_another_build_of_torch_comes_under_the_same_constraints(tmp_path: Path, backend: str) -> None:
     words = pip_install_words(dry_run("setup", tmp_path, TORCH=backend))
-    assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", "."]
+    assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", ".[tensorflow]"]
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA GPU")
 def test_without_a_gpu_the_small_build_of_torch_is_tried_first_and_the_rest_comes_as_ever(tmp_path: Path) -> None:
     commands = choice_of_torch(tmp_path)
-    small, rest = (commands.index(word) for word in ("download.pytorch.org/whl/cpu -c constraints.txt torch", "-e '.'"))
+    small = commands.index("download.pytorch.org/whl/cpu -c constraints.txt torch")
+    rest = commands.index("-e '.[tensorflow]'")
     assert "No NVIDIA GPU" in commands[:small] and small < rest
     assert "|| echo" in commands[small:rest], "an index that is out of reach ends the install"
-    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", "."]
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
 
 
 @pytest.mark.parametrize(("found", "torch"), [("nvidia-smi", ""), ("sbatch", ""), ("", "pip")])
@@ -111,8 +112,8 @@ def test_with_a_gpu_or_on_a_cluster_or_where_it_is_asked_for_pips_torch_comes(
     tmp_path: Path, found: str, torch: str
 ) -> None:
     commands = choice_of_torch(tmp_path, found, TORCH=torch)
-    assert "whl/cpu" not in commands and "uv" not in commands.split()
-    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", "."]
+    assert "whl/cpu" not in commands and "-m uv" not in commands
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
 
 
 def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def explained(tmp_path: Path, python: str) -> str:
     command = ["make", "setup", f"VENV={tmp_path / 'venv'}", f"PYTHON={python}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
     assert done.returncode != 0
-    assert len(done.stderr.splitlines()) <= 5
+    assert len(done.stderr.splitlines()) <= 6
     return done.stderr
 
 
@@ -169,8 +170,33 @@ def test_a_python_that_is_too_old_is_explained_in_one_paragraph(tmp_path: Path) 
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo Python 3.9.2\nexit 1\n')
     old.chmod(0o755)
     said = explained(tmp_path, str(old))
-    assert "needs Python 3.11, 3.12 or 3.13" in said
+    assert "needs Python 3.11, 3.12, 3.13 or 3.14" in said
     assert "Python 3.9.2" in said
+
+
+@pytest.mark.parametrize(("there", "taken"), [("python3.12", "python3.12"), ("uv", "of uv")])
+def test_where_python3_does_not_fit_another_that_is_there_is_taken_and_named(tmp_path: Path, there: str, taken: str) -> None:
+    programs, own = tmp_path / "programs", tmp_path / "of uv"
+    programs.mkdir()
+    for name in ("bash", "make", "sh", "tail", "head", "id", "uname"):
+        (programs / name).symlink_to(shutil.which(name))
+    asked = tmp_path / "asked"
+    fits = f'[ "$1" = --version ] && echo Python 3.12.1\n[ "$1" = -m ] && echo "$0 $*" >> {asked}\nexit 0'
+    texts = {
+        programs / "python3": '[ "$1" = --version ] && echo Python 3.16.0\nexit 1',
+        programs / "python3.12": fits,
+        programs / "uv": f'[ "$2" = find ] && echo "{own}"\nexit 0',
+        own: fits,
+    }
+    for program, text in texts.items():
+        if program.name in ("python3", "of uv", there):
+            program.write_text(f"#!/bin/sh\n{text}\n")
+            program.chmod(0o755)
+    command = ["make", str(tmp_path / "venv/bin/pip"), f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT, env={"PATH": str(programs)})
+    assert done.returncode == 0, done.stderr
+    assert "python3 does not fit (Python 3.16.0)" in done.stdout and taken in done.stdout
+    assert f"{taken} -m venv {tmp_path / 'venv'}" in asked.read_text()
 
 
 def test_a_python_that_is_not_there_is_explained_in_one_paragraph(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from worldsize.trace import Event, MessageKind
 from worldsize.units import count
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
-_LIBRARIES = (  # what the names of their files begin with
-    "<frozen", _PACKAGE_DIR, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")),
-)  # fmt: skip
+# what the names of a library's files begin with, and what they have within them where packages lie elsewhere: those of a user,
+# of a virtual environment's base, of a folder in PYTHONPATH
+_LIBRARIES = ("<frozen", _PACKAGE_DIR, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")))
+_FOLDER_OF_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
@@ -142,7 +143,7 @@ def first_failure(failures: Sequence[Failure]) -> Failure:
 
 
 def is_library(frame: Frame) -> bool:
-    return frame.file.startswith(_LIBRARIES)
+    return frame.file.startswith(_LIBRARIES) or _FOLDER_OF_PACKAGES.search(frame.file) is not None
 
 
 def is_package(frame: Frame) -> bool:

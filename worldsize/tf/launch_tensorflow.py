@@ -26,7 +26,11 @@ _MAX_DEVICES = 64
 
 
 def warm() -> None:
-    """Begin to import TensorFlow in the background, ahead of the first launch, and return at once."""
+    """Begin to import TensorFlow in the background, ahead of the first launch, and return at once.
+
+    Raises ValueError where TensorFlow is not installed.
+    """
+    _expect_tensorflow()
     local_engine("tensorflow").warm()
 
 
@@ -103,17 +107,21 @@ def _launch(
     return execute(engine, call, job, launches)
 
 
+def _expect_tensorflow() -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ValueError(
+            "worldsize.tf: expected TensorFlow, which is not installed here. Labs 07 to 09 alone need it. Install it, and restart "
+            "the kernel: pip install 'worldsize[tensorflow]' (1.9 GB; it has no release for Python 3.14)"
+        )
+
+
 def _check(
     fn: Callable, args: Any, timeout_s: Any, seed: Any, logical_devices: Any, cluster: Any, env: Any
 ) -> None:
     if isinstance(args, int):
         raise _unknown("world_size")
     check_arguments(fn, args, timeout_s, seed)
-    if importlib.util.find_spec("tensorflow") is None:
-        raise ValueError(
-            "launch: expected TensorFlow, which is not installed here. Install it: pip install tensorflow"
-        )
-
+    _expect_tensorflow()
     if not isinstance(logical_devices, int) or isinstance(logical_devices, bool):
         raise ValueError(f"launch: expected logical_devices as a whole number, got {logical_devices!r}")
     if not 1 <= logical_devices <= _MAX_DEVICES:

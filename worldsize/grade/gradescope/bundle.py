@@ -37,7 +37,7 @@ python3 -m venv "$home/tools"
 export UV_PYTHON_INSTALL_DIR="$home/python" UV_LINK_MODE=copy UV_NO_CACHE=1
 "$home/tools/bin/uv" venv -q --python 3.11 "$home/venv"
 "$home/tools/bin/uv" pip install -q --python "$home/venv/bin/python" --torch-backend=cpu \\
-  -c "$home/course/constraints.txt" -e "$home/course"
+  -c "$home/course/constraints.txt" -e "$home/course[tensorflow]"
 
 # a submission runs as another user, who reads the Python and the package, and neither the answers nor this zip;
 # they are nobody's, who grades where root may not make a sandbox and an ordinary user may
