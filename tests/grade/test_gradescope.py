@@ -142,7 +142,7 @@ def test_setup_installs_under_the_constraints_and_closes_the_answers(home, tmp_p
     assert done.returncode == 0, done.stderr
     said = notes.read_text()
     assert "apt-get install -q -y --no-install-recommends bubblewrap" in said
-    assert f"--torch-backend=cpu -c {made}/course/constraints.txt -e {made}/course\n" in said
+    assert f"--torch-backend=cpu -c {made}/course/constraints.txt -e {made}/course[tensorflow]\n" in said
     closed = [made / "course" / "solutions", tmp_path / "autograder" / "source"]
     assert [path.stat().st_mode & 0o077 for path in closed] == [0, 0]
     assert (made / "course" / "worldsize" / "doctor.py").stat().st_mode & 0o044 == 0o044

@@ -10,7 +10,7 @@ import pytest
 
 import worldsize.checks
 from tests.support import graded_arena
-from worldsize.grade.isolation import bubblewrap, seccomp
+from worldsize.grade.isolation import bubblewrap, libseccomp
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.outside.arena import SandboxArena, Submitted
@@ -91,7 +91,7 @@ def arena_of(box: Sandbox, *sources: str) -> SandboxArena:
 
 
 def _number(name: str) -> int:
-    return seccomp.library().resolve_syscall(seccomp.library().Arch.NATIVE, name)
+    return libseccomp.number_of(name)
 
 
 @pytest.fixture(scope="module", params=["own", pytest.param("fresh", marks=pytest.mark.soak)])

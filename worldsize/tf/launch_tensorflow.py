@@ -110,7 +110,7 @@ def _launch(
 def _expect_tensorflow() -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise ValueError(
-            "worldsize.tf: expected TensorFlow, which is not installed here. Labs 07 to 09 alone need it. Install it, and restart "
+            "worldsize.tf: expected TensorFlow, which is not installed here. Only labs 07 to 09 need it. Install it, restart "
             "the kernel: pip install 'worldsize[tensorflow]' (1.9 GB; it has no release for Python 3.14)"
         )
 

@@ -7,13 +7,12 @@ another sandbox could notice, such as a lock; no filter closes timing.
 
 import ctypes
 import fcntl
-import os
 import struct
 from collections.abc import Iterable
-from errno import EAGAIN, EINVAL, ENOSYS, EPERM
+from errno import EAGAIN, ENOSYS, EPERM
 from functools import cache
-from types import ModuleType
 
+from worldsize.grade.isolation.libseccomp import ALLOW, EQ, LT, MASKED_EQ, Condition, SyscallFilter, errno, number_of
 from worldsize.libc import demand, libc
 
 _ALWAYS = """
@@ -55,91 +54,55 @@ def program(network: bool) -> bytes:
     With `network`, a rank shares a network with its own run alone, and has no sockets of this machine; without, it has
     pairs of sockets and no call that passes descriptors.
     """
-    seccomp = library()
-    allow, masked, equal = seccomp.ALLOW, seccomp.MASKED_EQ, seccomp.EQ
-
-    rules = _Rules(seccomp, otherwise=seccomp.ERRNO(EPERM))
-    rules.add(allow, _ALWAYS)
-    rules.add(seccomp.ERRNO(ENOSYS), _ABSENT)
+    rules = _Rules(otherwise=errno(EPERM))
+    rules.add(ALLOW, _ALWAYS)
+    rules.add(errno(ENOSYS), _ABSENT)
     rules.each("fcntl", 1, _FCNTL)
     rules.each("ioctl", 1, _IOCTL)
     rules.each("madvise", 2, _MADVISE)
     rules.each("prctl", 0, _PRCTL)
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
 
-    rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
-    rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
+    rules.add(ALLOW, ["clone"], Condition(0, MASKED_EQ, _CLONE_NEW, 0))
+    rules.add(ALLOW, ["prlimit64"], Condition(0, EQ, 0), Condition(2, EQ, 0))
     # its own limit on file sizes, by which a check kills a writer at a byte; the hard limit stays
-    rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(1, equal, _FILE_SIZE))
-    rules.add(allow, ["kill"], seccomp.Arg(1, seccomp.LT, _SIGNALS))
-    rules.add(allow, ["tgkill"], seccomp.Arg(2, seccomp.LT, _SIGNALS))
-    rules.add(allow, ["setitimer"], seccomp.Arg(0, equal, _ITIMER_REAL))  # simulated time checks its limit by it
-    rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # no rusage: it would tell which pages were in memory
-    rules.add(allow, ["waitid"], seccomp.Arg(4, equal, 0))
+    rules.add(ALLOW, ["prlimit64"], Condition(0, EQ, 0), Condition(1, EQ, _FILE_SIZE))
+    rules.add(ALLOW, ["kill"], Condition(1, LT, _SIGNALS))
+    rules.add(ALLOW, ["tgkill"], Condition(2, LT, _SIGNALS))
+    rules.add(ALLOW, ["setitimer"], Condition(0, EQ, _ITIMER_REAL))  # simulated time checks its limit by it
+    rules.add(ALLOW, ["wait4"], Condition(3, EQ, 0))  # no rusage: it would tell which pages were in memory
+    rules.add(ALLOW, ["waitid"], Condition(4, EQ, 0))
 
     # a shared futex is common to all that map its file, even read-only (futex(2)), but threads are joined by one: so a wait
     # returns at once, as if the value had changed, and the C library looks again; a wake finds no waiter
-    rules.add(allow, ["futex"], seccomp.Arg(1, masked, _FUTEX_PRIVATE, _FUTEX_PRIVATE))
+    rules.add(ALLOW, ["futex"], Condition(1, MASKED_EQ, _FUTEX_PRIVATE, _FUTEX_PRIVATE))
     for whats, answer in ((_FUTEX_WAITS, EAGAIN), (_FUTEX_WAKES, 0)):
         for what in whats:
-            shared = seccomp.Arg(1, masked, _FUTEX_PRIVATE | _FUTEX_WHAT, what)
-            rules.add(seccomp.ERRNO(answer), ["futex"], shared)
+            rules.add(errno(answer), ["futex"], Condition(1, MASKED_EQ, _FUTEX_PRIVATE | _FUTEX_WHAT, what))
 
     if network:
-        rules.add(allow, _IN_A_NETWORK)
+        rules.add(ALLOW, _IN_A_NETWORK)
         rules.each("ioctl", 1, _INTERFACES)
         rules.each("socket", 0, (_INET, _INET6))
-        rules.add(allow, ["socket"], seccomp.Arg(0, equal, _NETLINK), seccomp.Arg(2, equal, _ROUTE))  # gloo lists interfaces
+        rules.add(ALLOW, ["socket"], Condition(0, EQ, _NETLINK), Condition(2, EQ, _ROUTE))  # gloo lists interfaces
     else:
         rules.each("socketpair", 0, (_UNIX,))
     return rules.program()
 
 
-class _Rules:
-    """A filter that grows; names that this architecture does not know are skipped."""
+class _Rules(SyscallFilter):
+    """A filter by names; those that this architecture does not know are skipped."""
 
-    def __init__(self, seccomp: ModuleType, otherwise: int) -> None:
-        self._seccomp = seccomp
-        self._filter = seccomp.SyscallFilter(otherwise)
-
-    def add(self, action: int, names: Iterable[str], *conditions: object) -> None:
+    def add(self, action: int, names: Iterable[str], *conditions: Condition) -> None:
         for name in names:
-            try:
-                number = self._seccomp.resolve_syscall(self._seccomp.Arch.NATIVE, name)
-            except OSError as error:
-                if error.errno != EINVAL:
-                    raise
-                continue
-            if number >= 0:
-                self._filter.add_rule(action, number, *conditions)
+            number = number_of(name)
+            if number is not None:
+                self.add_rule(action, number, conditions)
 
     def each(self, name: str, place: int, values: Iterable[int]) -> None:
         """Allow the call where its argument at `place` is one of `values`."""
         for value in values:
-            self.add(self._seccomp.ALLOW, [name], self._seccomp.Arg(place, self._seccomp.EQ, value))
-
-    def program(self) -> bytes:
-        reads, writes = os.pipe()  # a pipe holds any filter: the kernel takes at most 4096 rows of 8 bytes
-        with os.fdopen(reads, "rb") as rows:
-            with os.fdopen(writes, "wb") as file:
-                self._filter.export_bpf(file)
-            return rows.read()
-
-
-@cache
-def number_of(name: str) -> int:
-    """Return a system call's number on this architecture. Raises OSError if it is unknown."""
-    return library().resolve_syscall(library().Arch.NATIVE, name)
-
-
-@cache
-def library() -> ModuleType:
-    """Return pyseccomp, the binding of libseccomp, for the grader. Raises ImportError with what to install."""
-    try:
-        import pyseccomp
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ImportError(f"libseccomp cannot be used ({error}). Install Debian's package libseccomp2") from None
-    return pyseccomp
+            self.add(ALLOW, [name], Condition(place, EQ, value))
 
 
 _SET_SECCOMP, _FILTER = 22, 2

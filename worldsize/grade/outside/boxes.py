@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from worldsize.grade.isolation import bubblewrap, seccomp
+from worldsize.grade.isolation import bubblewrap, libseccomp, seccomp
 from worldsize.grade.isolation.bubblewrap import FRESH, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.cgroups import SandboxCgroup
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
@@ -170,7 +170,7 @@ class Sandbox:
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
         if self.mode != UNSAFE:
-            order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.number_of("keyctl")}
+            order |= {"filter": seccomp.program(network=together).hex(), "keyctl": libseccomp.number_of("keyctl")}
         ours, theirs = [], []
         for _ in range(count):
             here, there = pipe_line()
