@@ -59,7 +59,7 @@ def test_most_draws_of_signs_tell_all_slips_apart(size):
 @pytest.mark.parametrize("size", one_bit.SIZES[:-1], ids=str)
 def test_what_bits_say_and_what_is_kept_adds_up_to_all_gradients(size):
     for seed in SEEDS:
-        steps = coded_steps.draw_steps(np.random.default_rng(seed), *size, told=False)
+        steps = coded_steps.draw_steps(np.random.default_rng(seed), *size, telling=False)
         came_in = sum(sum(step.gradients) for step in steps) + sum(steps[0].residuals)
         went_out = sum(step.average * size[0] for step in steps) + sum(steps[-1].kept)
         assert np.allclose(came_in, went_out, atol=1e-3)
@@ -68,7 +68,7 @@ def test_what_bits_say_and_what_is_kept_adds_up_to_all_gradients(size):
 @pytest.mark.parametrize("size", one_bit.SIZES[:-1], ids=str)
 def test_no_sign_of_a_later_step_hangs_on_rounding(size):
     for seed in SEEDS:
-        for step in coded_steps.draw_steps(np.random.default_rng(seed), *size, told=False)[1:]:
+        for step in coded_steps.draw_steps(np.random.default_rng(seed), *size, telling=False)[1:]:
             assert min(np.abs(total).min() for total in step.totals) > 0.29
 
 

@@ -203,11 +203,11 @@ def breakpoint_line(source: str) -> int:
 def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Yield the names that set-up cells make. `stars` holds the names of each module that may be imported with a star."""
     for source in sources:
-        for one in statements(source):
-            yield from one.binds
-            if one.star:
+        for statement in statements(source):
+            yield from statement.binds
+            if statement.star:
                 for module, names in stars.items():
-                    if one.text.startswith(f"from {module} import"):
+                    if statement.text.startswith(f"from {module} import"):
                         yield from names
 
 

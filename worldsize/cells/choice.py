@@ -223,12 +223,12 @@ def _with_what_goes_on(code: Sequence[NotebookCell], parts: list[int], free: set
 
 
 def _run_of(places: range, free: set[int]) -> list[int]:
-    found = []
+    run = []
     for k in places[:_MOST_NEIGHBOURS]:
         if k not in free:
             break
-        found.append(k)
-    return found
+        run.append(k)
+    return run
 
 
 def _joined(code: Sequence[NotebookCell], parts: Sequence[int]) -> str:

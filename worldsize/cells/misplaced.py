@@ -94,14 +94,14 @@ def answers_elsewhere(
             others.append((number, cell.source))
 
     functions = {name for exercise in exercises for name in exercise.functions}
-    found = {}
+    answers = {}
     for exercise in exercises:
         used = set(functions)
         for own in taken[exercise.id].cells:
             for statement in own.statements:
                 used |= statement.binds
-        found[exercise.id] = _elsewhere(exercise, choice.exercises[exercise.title], others, prose, used)
-    return found
+        answers[exercise.id] = _elsewhere(exercise, choice.exercises[exercise.title], others, prose, used)
+    return answers
 
 
 def _elsewhere(
@@ -114,34 +114,34 @@ def _elsewhere(
     """Find answers to one exercise. `used` are names with a part of their own, which are no answers under another name."""
     others = [(number, source) for number, source in code if number - 1 not in own.parts]
     name, source = exercise.functions[0], own.source or ""
-    found = []
+    answers = []
     functions = _functions(python_cell(source).text)
     if functions.count(name) > 1:
-        found.append(AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source)))
+        answers.append(AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source)))
     elif not defines(source, name):
         for other in functions[:_MOST_FOUND]:
-            found.append(AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other))
+            answers.append(AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other))
 
     assigned = re.compile(rf"^{re.escape(name)}[ \t]*=(?!=)", re.MULTILINE)
     for number, other in others:
         if name in other and (name in _functions(other) or assigned.search(other)):
-            found.append(AnswerElsewhere("another cell", name, number, first_line(other)))
+            answers.append(AnswerElsewhere("another cell", name, number, first_line(other)))
 
     if not defines(source, name) or "NotYet" in source:
-        found += _under_another_name(name, others, used)
+        answers += _under_another_name(name, others, used)
 
     definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
     for cell in prose:
         if definition.search(cell.source):
-            found.append(AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20]))
-    return tuple(dict.fromkeys(found))[:_MOST_FOUND]
+            answers.append(AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20]))
+    return tuple(dict.fromkeys(answers))[:_MOST_FOUND]
 
 
-def no_python(exercise: AskedExercise, cell: int, source: str, said: str) -> AnswerElsewhere | None:
-    """Return the exercise's cell as a place if what a rank `said` is a syntax error, else None."""
-    if not said.startswith(_NO_PYTHON):
+def no_python(exercise: AskedExercise, cell: int, source: str, message: str) -> AnswerElsewhere | None:
+    """Return the exercise's cell as a place if a rank's `message` is a syntax error, else None."""
+    if not message.startswith(_NO_PYTHON):
         return None
-    return AnswerElsewhere("no Python", exercise.functions[0], cell, first_line(source), said)
+    return AnswerElsewhere("no Python", exercise.functions[0], cell, first_line(source), message)
 
 
 def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:

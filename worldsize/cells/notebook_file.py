@@ -46,14 +46,14 @@ def rows(data: bytes) -> list[dict[str, Any]]:
         raise NoNotebook("the file is empty: it is not a notebook, or only part of one")
 
     try:
-        found = _of_small(data) if len(data) <= _SMALL_BYTES else _of_large(data)
+        cells = _of_small(data) if len(data) <= _SMALL_BYTES else _of_large(data)
     except RecursionError:
         raise NoNotebook(_TOO_DEEP) from None
-    if found is None:
+    if cells is None:
         raise NoNotebook("the file is JSON, but it has no list of cells: it is not a notebook")
-    if len(found) > MOST_CELLS:
+    if len(cells) > MOST_CELLS:
         raise NoNotebook(f"the file has more than {MOST_CELLS} cells: it is not a notebook of the course")
-    return found
+    return cells
 
 
 def _in_utf_8(data: bytes) -> bytes:

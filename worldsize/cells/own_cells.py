@@ -60,25 +60,25 @@ class OwnCell:
     def source(self) -> str:
         """The statements as one cell, each on the lines where it stands in the notebook."""
         lines: list[str] = []
-        for one in self.statements:
-            texts = one.text.split("\n")
+        for statement in self.statements:
+            texts = statement.text.split("\n")
 
-            if len(lines) >= one.line:  # it follows another statement's semicolon
+            if len(lines) >= statement.line:  # it follows another statement's semicolon
                 lines[-1] += "; " + texts.pop(0)
             else:
-                lines += [""] * (one.line - 1 - len(lines))
+                lines += [""] * (statement.line - 1 - len(lines))
             lines += texts
         return "\n".join(lines)
 
     def one_by_one(self) -> list[tuple[str, str]]:
         """Return [(title, source)], each statement as its own cell, so that a failing statement does not cost the others."""
-        futures = tuple(one for one in self.statements if one.is_future)
-        found = []
-        for one in self.statements:
-            if not one.is_future:
-                cell = replace(self, statements=(*futures, one))
-                found.append((f"{self.title}, line {one.line}", cell.source))
-        return found
+        futures = tuple(statement for statement in self.statements if statement.is_future)
+        cells = []
+        for statement in self.statements:
+            if not statement.is_future:
+                cell = replace(self, statements=(*futures, statement))
+                cells.append((f"{self.title}, line {statement.line}", cell.source))
+        return cells
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class OwnCells:
     @cached_property
     def placed(self) -> dict[int, list[_Placed]]:
         """The statements of each readable cell, by the cell's number."""
-        found: dict[int, list[_Placed]] = {}
+        by_cell: dict[int, list[_Placed]] = {}
         room = MOST_OWN_CHARACTERS
         for cell in self._cells:
             if not cell.functions:
@@ -169,17 +169,17 @@ class OwnCells:
                     continue
 
             rows = enumerate(statements(cell.source))
-            found[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in rows]
-        return found
+            by_cell[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in rows]
+        return by_cell
 
     @cached_property
     def binders(self) -> dict[str, list[_Placed]]:
-        found: dict[str, list[_Placed]] = {}
+        by_name: dict[str, list[_Placed]] = {}
         for rows in self.placed.values():
-            for one in rows:
-                for name in one.statement.binds:
-                    found.setdefault(name, []).append(one)
-        return found
+            for placed in rows:
+                for name in placed.statement.binds:
+                    by_name.setdefault(name, []).append(placed)
+        return by_name
 
     @cached_property
     def unread(self) -> list[CellOfNotebook]:
@@ -255,13 +255,13 @@ class _Search:
         rows = self._notebook.placed.get(cell.number, [])
         needed = _needed(rows, cell.functions)
         bound_before: set[str] = set()
-        bound = {name for one in rows for name in one.statement.binds if one.statement.maker != "change"}
+        bound = {name for placed in rows for name in placed.statement.binds if placed.statement.maker != "change"}
 
-        for one in rows:
-            if one.place in needed:
-                self._ask(one.statement.now - bound_before, one.place)
-                self._ask(one.statement.later - bound, (cell.number, -1))
-            bound_before |= one.statement.binds
+        for placed in rows:
+            if placed.place in needed:
+                self._ask(placed.statement.now - bound_before, placed.place)
+                self._ask(placed.statement.later - bound, (cell.number, -1))
+            bound_before |= placed.statement.binds
 
     def _ask(self, names: Iterable[str], above: tuple[float, int]) -> None:
         for name in names:
@@ -271,9 +271,9 @@ class _Search:
 
     def _find(self, name: str, above: tuple[float, int]) -> None:
         notebook = self._notebook
-        for one in notebook.binders.get(name, []):
-            if one.statement.dotted and not one.functions:  # `import name.more` adds a part of `name`
-                self._take(one, above)
+        for placed in notebook.binders.get(name, []):
+            if placed.statement.dotted and not placed.functions:  # `import name.more` adds a part of `name`
+                self._take(placed, above)
 
         if name in notebook.given:
             return
@@ -281,24 +281,24 @@ class _Search:
             self._enter(notebook.functions[name])
             return
 
-        one = notebook.bound(name, above)
-        if one is None:
+        placed = notebook.bound(name, above)
+        if placed is None:
             self._explain(name)
-        elif one.functions:
-            if one.place[0] != above[0]:
-                self._enter(notebook.functions[one.functions[0]])
-        elif one.statement.maker:
-            self._leave(name, one.statement.maker, one)
+        elif placed.functions:
+            if placed.place[0] != above[0]:
+                self._enter(notebook.functions[placed.functions[0]])
+        elif placed.statement.maker:
+            self._leave(name, placed.statement.maker, placed)
         elif len(self._taken) >= MOST_TAKEN:
-            self._leave(name, "limit", one)
+            self._leave(name, "limit", placed)
         else:
-            self._take(one, above)
+            self._take(placed, above)
 
-    def _take(self, one: _Placed, above: tuple[float, int]) -> None:
-        if one.place not in self._taken and len(self._taken) < MOST_TAKEN:
-            self._taken[one.place] = one
-            self._ask(one.statement.now, one.place)
-            self._ask(one.statement.later - one.statement.binds, above)
+    def _take(self, placed: _Placed, above: tuple[float, int]) -> None:
+        if placed.place not in self._taken and len(self._taken) < MOST_TAKEN:
+            self._taken[placed.place] = placed
+            self._ask(placed.statement.now, placed.place)
+            self._ask(placed.statement.later - placed.statement.binds, above)
 
     def _explain(self, name: str) -> None:
         """Record where a name may come from that no cell binds at its top level."""
@@ -317,8 +317,8 @@ class _Search:
             if found:
                 self._left[name] = LeftBehind(name, "no Python", cell.number, printable(found[0]))
 
-    def _leave(self, name: str, maker: str, one: _Placed) -> None:
-        self._left[name] = LeftBehind(name, maker, int(one.place[0]), printable(one.statement.text.partition("\n")[0]))
+    def _leave(self, name: str, maker: str, placed: _Placed) -> None:
+        self._left[name] = LeftBehind(name, maker, int(placed.place[0]), printable(placed.statement.text.partition("\n")[0]))
 
 
 def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[float, int]]:
@@ -331,11 +331,11 @@ def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[floa
     grows = True
     while grows:
         grows = False
-        for one in rows:
-            if one.place not in needed and one.statement.binds & wanted:
-                needed.add(one.place)
-                wanted |= one.statement.now | one.statement.later
+        for placed in rows:
+            if placed.place not in needed and placed.statement.binds & wanted:
+                needed.add(placed.place)
+                wanted |= placed.statement.now | placed.statement.later
                 grows = True
 
     last = max(needed, default=(0, -1))
-    return needed | {one.place for one in rows if one.place < last}
+    return needed | {placed.place for placed in rows if placed.place < last}

@@ -19,22 +19,22 @@ MOST_REAL_RANKS = 4  # beyond the cores of a laptop, more processes only take lo
 
 
 def confirmed_check(
-    exercise: str, fn: Callable, *more: Callable, launches: Arena, told: Callable[[Arena], Arena] = lambda arena: arena
+    exercise: str, fn: Callable, *more: Callable, launches: Arena, wrap: Callable[[Arena], Arena] = lambda arena: arena
 ) -> Verdict:
     """Return the verdict on `fn`: found in simulated time where possible, and confirmed on real ranks.
 
-    `told(arena)` wraps an arena so that a person is told what it runs. Raises ValueError for an unknown exercise.
+    `wrap(arena)` wraps an arena so that a person is told what it runs. Raises ValueError for an unknown exercise.
     """
     check = check_of(exercise)
     if check.needs:
-        return check(told(launches), fn, *more)
+        return check(wrap(launches), fn, *more)
 
     arena = ConfirmingArena(launches, exercise, (fn, *more))
     try:
-        verdict = check(told(arena), fn, *more)
+        verdict = check(wrap(arena), fn, *more)
     except OtherDraws:
         arena.begin_again()
-        verdict = check(told(arena), fn, *more)
+        verdict = check(wrap(arena), fn, *more)
     return arena.with_what_was_tried(verdict)
 
 
@@ -66,9 +66,9 @@ class ConfirmingArena(Arena):
 
         number, self._number = self._number, self._number + 1
         real = 2 if len(trial.inputs) == 1 else 1  # one rank starts as quickly as the process that simulates all cases
-        one = self._told() if number >= real or self._asked else None
-        if one is not None and number < len(one.results) and number != self._to_confirm:
-            return one.results[number]
+        simulated = self._told() if number >= real or self._asked else None
+        if simulated is not None and number < len(simulated.results) and number != self._to_confirm:
+            return simulated.results[number]
 
         ended = self._launches.run(trial)
         self._confirmed.append(len(trial.inputs))
@@ -81,13 +81,13 @@ class ConfirmingArena(Arena):
 
     def with_what_was_tried(self, verdict: Verdict) -> Verdict:
         """Return the verdict with `tried` set; a failure seen only in simulated time, with reordered events, replaces a pass."""
-        found = self._simulated
-        if found is None or verdict.state == "not yet":
+        simulated = self._simulated
+        if simulated is None or verdict.state == "not yet":
             return verdict
-        if verdict.state == "pass" and found.told.reordered:
-            verdict = found.told.verdict
-            return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed), reordered=True))
-        return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed)))
+        if verdict.state == "pass" and simulated.told.reordered:
+            verdict = simulated.told.verdict
+            return replace(verdict, tried=Tried(simulated.cases, simulated.passes, tuple(self._confirmed), reordered=True))
+        return replace(verdict, tried=Tried(simulated.cases, simulated.passes, tuple(self._confirmed)))
 
     def _told(self) -> SimulatedPass | None:
         """Return the simulated pass to report, or None where real processes are needed.
@@ -105,19 +105,19 @@ class ConfirmingArena(Arena):
         return self._simulated.told if self._simulated else None
 
 
-def _to_confirm(one: SimulatedPass) -> int:
+def _to_confirm(simulated: SimulatedPass) -> int:
     """Return the number of the case to run again: the one with the first mistake, else the case with the largest messages.
 
     A lone rank behaves alike in both worlds, so its cases are skipped. 0, the default, has run on real ranks already.
     """
-    last = len(one.results) - 1
-    if one.verdict.state != "pass":
-        traces = [ended.trace for ended in one.results]
-        return next((number for number, trace in enumerate(traces) if trace is one.verdict.trace), last)
+    last = len(simulated.results) - 1
+    if simulated.verdict.state != "pass":
+        traces = [ended.trace for ended in simulated.results]
+        return next((number for number, trace in enumerate(traces) if trace is simulated.verdict.trace), last)
 
     def weight(number: int) -> tuple[int, int]:
-        ended = one.results[number]
+        ended = simulated.results[number]
         return max((t.size_bytes for t in ended.trace.transfers), default=0), len(ended.returned)
 
-    few = [number for number in range(1, last + 1) if 1 < len(one.results[number].returned) <= MOST_REAL_RANKS]
+    few = [number for number in range(1, last + 1) if 1 < len(simulated.results[number].returned) <= MOST_REAL_RANKS]
     return max(few, key=weight, default=0)

@@ -58,7 +58,7 @@ def simulate_check(exercise: str, functions: tuple[Callable, ...], draws: Any) -
 
 
 def _passes(exercise: str, functions: tuple[Callable, ...], draws: Any) -> SimulatedCheck | None:
-    told: SimulatedPass | None = None
+    reported: SimulatedPass | None = None
     cases = messages = 0
     for number in range(MOST_PASSES):
         arena = KeptResults(seed=number, interleaved=number > 0, limit_s=CASE_LIMIT_S)
@@ -70,18 +70,18 @@ def _passes(exercise: str, functions: tuple[Callable, ...], draws: Any) -> Simul
         try:
             verdict = run_check(exercise, arena, *functions)
         except NotPlayable:
-            return None if told is None else SimulatedCheck(told, number, cases)
+            return None if reported is None else SimulatedCheck(reported, number, cases)
 
-        one = SimulatedPass(begins_with, verdict, tuple(arena.results), reordered=number > 0)
-        cases += len(one.results)
-        messages += sum(len(ended.trace.transfers) for ended in one.results)
-        if told is None and sum(map(_size_bytes, one.results)) > MOST_BYTES:
+        simulated = SimulatedPass(begins_with, verdict, tuple(arena.results), reordered=number > 0)
+        cases += len(simulated.results)
+        messages += sum(len(ended.trace.transfers) for ended in simulated.results)
+        if reported is None and sum(map(_size_bytes, simulated.results)) > MOST_BYTES:
             return None
-        if told is None or one.verdict.state != "pass":
-            told = one
-        if one.verdict.state != "pass" or messages > FEW_MESSAGES:
+        if reported is None or simulated.verdict.state != "pass":
+            reported = simulated
+        if simulated.verdict.state != "pass" or messages > FEW_MESSAGES:
             break
-    return SimulatedCheck(told, number + 1, cases)
+    return SimulatedCheck(reported, number + 1, cases)
 
 
 class KeptResults(SimulatedArena):

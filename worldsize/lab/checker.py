@@ -49,7 +49,7 @@ class Checker:
         note_changed_setups(SETUPS.get(self._lab.number, ()))
         titles = {name: title_of(line) for name, line in EXERCISES.get(self._lab.number, {}).items()}
         handed_in = [as_handed_in(each, exercise, titles) for each in (fn, *more)]
-        verdict = confirmed_check(exercise, *handed_in, launches=self._arena, told=self._told)
+        verdict = confirmed_check(exercise, *handed_in, launches=self._arena, wrap=self._told)
         self._lab.record(verdict)
         return verdict
 

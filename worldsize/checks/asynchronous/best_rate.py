@@ -130,31 +130,34 @@ def _wrong(got: Any, what: str, table: ScriptedTrainings) -> Complaint:
 
 
 def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
-    found = number(got)
-    if isinstance(found, str):
-        return f"expected the rate first, one number, {found}"
+    rate = number(got)
+    if isinstance(rate, str):
+        return f"expected the rate first, one number, {rate}"
 
     best = table.rate(table.best)
-    if close(found, best):
+    if close(rate, best):
         return None
-    if not any(close(found, table.rate(k)) for k in table.places):
-        return f"expected rate {best:.4g}, got {found:.4g}, which is neither in the grid nor an end halved or doubled."
+    if not any(close(rate, table.rate(k)) for k in table.places):
+        return f"expected rate {best:.4g}, got {rate:.4g}, which is neither in the grid nor an end halved or doubled."
 
-    place = min(table.places, key=lambda k: abs(table.rate(k) - found))
+    place = min(table.places, key=lambda k: abs(table.rate(k) - rate))
     medians = []
     for k in (place, table.best):
         medians.append(statistics.median(table.seconds(k, seed) for seed in table.seeds))
     its, right = medians
     median = f"{its:.3g} s" if math.isfinite(its) else "inf: most of its runs do not stay at the goal"
-    told = f"expected rate {best:.4g}, whose median is {right:.3g} s, got {found:.4g}, whose median is {median}"
+    complaint = f"expected rate {best:.4g}, whose median is {right:.3g} s, got {rate:.4g}, whose median is {median}"
 
     mistaken = [_mistaken(table, k) for k in range(GRID)]
     for words in mistaken[0]:
         if min(range(GRID), key=lambda k: mistaken[k][words]) == place:
-            return f"{told}. {words}"
+            return f"{complaint}. {words}"
     if place not in range(GRID):
-        told += ". Beyond the grid each rate is half or twice its neighbor: go on one rate at a time, until an end is not best"
-    return told
+        return (
+            f"{complaint}. Beyond the grid each rate is half or twice its neighbor: go on one rate at a time, until an end is "
+            "not best"
+        )
+    return complaint
 
 
 def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
@@ -167,18 +170,18 @@ def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
     if len(times) == len(right) and all(map(close, times, right)):
         return None
 
-    told = f"expected the times {_listed(right)}, got {_listed(times)}"
+    complaint = f"expected the times {_listed(right)}, got {_listed(times)}"
     chose = [table.seconds(table.best, seed) for seed in table.seeds]
     if len(times) == len(chose) and all(map(close, times, chose)):
         return (
-            f"{told}. These are the runs that chose the rate: the least of many times is partly luck. "
+            f"{complaint}. These are the runs that chose the rate: the least of many times is partly luck. "
             "Measure with the seeds in `fresh`"
         )
     if len(times) == len(right) - 1:
-        return f"{told}. Count a run that does not stay at the goal as math.inf"
+        return f"{complaint}. Count a run that does not stay at the goal as math.inf"
     if len(times) == len(right):
-        return f"{told}. One run ends over the goal: its time is math.inf"
-    return told
+        return f"{complaint}. One run ends over the goal: its time is math.inf"
+    return complaint
 
 
 def _listed(times: list[float]) -> str:

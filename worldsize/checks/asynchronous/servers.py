@@ -86,7 +86,7 @@ def _case(
     name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
     """Return a case; `properties` name the points for the letters, for the weights, and for the second returned value."""
-    answered, counted, told = properties
+    letters_property, weights_property, second_property = properties
 
     def run() -> ArenaResult:
         workers = dict.fromkeys(range(1, play.workers + 1), played_worker)
@@ -109,7 +109,7 @@ def _case(
             second = server_mistakes.wrong_dropped(ended, plan)
         if versions and second:  # wrong numbers on the letters make others of the staleness
             second = UNEXAMINED
-        return {answered: sent, counted: weights, told: second}
+        return {letters_property: sent, weights_property: weights, second_property: second}
 
     return Case(name, run, examine)
 

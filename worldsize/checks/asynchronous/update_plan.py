@@ -95,12 +95,12 @@ def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
 
 def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
     """Return how much each gradient counts in the plan's updates up to `version`, shape [elements]."""
-    found = np.zeros(len(play.start))
+    totals = np.zeros(len(play.start))
     for use in plan.uses[:version]:
         for k, share in use.items():
-            found[k] += share
+            totals[k] += share
 
-    return found
+    return totals
 
 
 def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:

@@ -77,9 +77,9 @@ class ClusterTask:
         """Return each row's group of the made-up cluster, "" for the shape of a measured row."""
         return np.array([made_up_cluster.group(row) or "" for row in self.asked])
 
-    def off(self, found: np.ndarray) -> np.ndarray:
-        """Return how far the middles of `found` `[rows, 3]` are off, relative to the measured seconds: below 0 is too short."""
-        return found[:, 1] / self.measured_s - 1
+    def off(self, intervals: np.ndarray) -> np.ndarray:
+        """Return how far the middles of `intervals` `[rows, 3]` are off, relative to the measured time: below 0 is too short."""
+        return intervals[:, 1] / self.measured_s - 1
 
 
 def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator) -> ClusterTask:
@@ -111,8 +111,8 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
         if complaint:
             return dict.fromkeys(predict_steps.points, UNEXAMINED) | {WITHIN_18: complaint}
 
-    found, elsewhere = map(as_seconds, returned)
-    wrong, beyond = _wrong_middles(found, here, HALF), _wrong_middles(found, here, FULL)
+    intervals, elsewhere = map(as_seconds, returned)
+    wrong, beyond = _wrong_middles(intervals, here, HALF), _wrong_middles(intervals, here, FULL)
     not_fitted = _not_fitted(elsewhere, there)
     if not_fitted and not wrong:
         wrong = beyond or not_fitted
@@ -121,8 +121,8 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
         WITHIN_18: wrong,
         WITHIN_12: beyond or beside,
         EVERY_PART: beside if wrong else _missing_part(elsewhere, there),
-        COVERED: _wrong_intervals(found, here, MOST_WIDE) or beside,
-        NARROWLY_COVERED: _wrong_intervals(found, here, NARROW) or _given_width(elsewhere, there) or beside,
+        COVERED: _wrong_intervals(intervals, here, MOST_WIDE) or beside,
+        NARROWLY_COVERED: _wrong_intervals(intervals, here, NARROW) or _given_width(elsewhere, there) or beside,
     }
 
 
@@ -130,17 +130,17 @@ def _mixed(rows: Rows, generator: np.random.Generator) -> Rows:
     return [rows[k] for k in generator.permutation(len(rows))]
 
 
-def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
+def _wrong_middles(intervals: np.ndarray, task: ClusterTask, most: float) -> Complaint:
     """Complain where predictions for the rows of more GPUs are too far off, on average over the rows.
 
     Where the fitted rows are too far off already, the complaint names only these, and reveals nothing of the others.
     """
-    off = np.abs(task.off(found))
+    off = np.abs(task.off(intervals))
     error, at_few = float(off[~task.fitted].mean()), float(off[task.fitted].mean())
     if error <= most:
         return None
 
-    middle = found[:, 1]
+    middle = intervals[:, 1]
     if at_few > HALF:
         words = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL) or _other_order(middle, task.measured_s)
         return (
@@ -157,9 +157,9 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
     )
 
 
-def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
+def _not_fitted(intervals: np.ndarray, task: ClusterTask) -> Complaint:
     """Complain where the made-up cluster's rows of measured shapes are predicted badly, on 64 GPUs or on more."""
-    off = np.abs(task.off(found))
+    off = np.abs(task.off(intervals))
     at_few, beyond = float(off[task.fitted].mean()), float(off[(task.groups == "") & ~task.fitted].mean())
     if max(at_few, beyond) <= ELSEWHERE:
         return None
@@ -170,8 +170,8 @@ def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
     )
 
 
-def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
-    off, group = task.off(found), task.groups
+def _missing_part(intervals: np.ndarray, task: ClusterTask) -> Complaint:
+    off, group = task.off(intervals), task.groups
     means = {name: float(off[group == name].mean()) for name in made_up_cluster.GROUPS}
     farthest = max(means, key=lambda one: abs(means[one]))
     if abs(means[farthest]) <= MADE_UP:
@@ -191,8 +191,8 @@ def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
     )
 
 
-def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
-    wide = float(((found[:, 2] - found[:, 0]) / 2 / found[:, 1]).mean())
+def _given_width(intervals: np.ndarray, task: ClusterTask) -> Complaint:
+    wide = float(((intervals[:, 2] - intervals[:, 0]) / 2 / intervals[:, 1]).mean())
     if wide <= MOST_WIDE_MADE_UP:
         return None
     return (
@@ -237,21 +237,21 @@ def _where(middle: np.ndarray, task: ClusterTask) -> str:
     return f"Furthest off are the {rows} {name}: {_percent(abs(mean))} too {'long' if mean > 0 else 'short'}."
 
 
-def _wrong_intervals(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
+def _wrong_intervals(intervals: np.ndarray, task: ClusterTask, most: float) -> Complaint:
     large = ~task.fitted
     measured = task.measured_s[large]
-    low, middle, high = found[large].T
+    low, middle, high = intervals[large].T
     covered, wide = float(((low <= measured) & (measured <= high)).mean()), float(((high - low) / 2 / middle).mean())
     if covered >= LEAST_COVERED and wide <= most:
         return None
 
-    said = (
+    complaint = (
         f"{_percent(covered)} of the {large.sum()} rows lie in your intervals, whose half-width is on average "
         f"{_percent(wide)} of the prediction; "
     )
     if wide > most:
-        return f"{said}expected at most {_percent(most)}: an interval that holds everything says nothing."
+        return f"{complaint}expected at most {_percent(most)}: an interval that holds everything says nothing."
     return (
-        f"{said}nine in ten should, and at least {_percent(LEAST_COVERED)} must: unseen rows lie farther off than the rows of "
-        "the fit."
+        f"{complaint}nine in ten should, and at least {_percent(LEAST_COVERED)} must: unseen rows lie farther off than the "
+        "rows of the fit."
     )

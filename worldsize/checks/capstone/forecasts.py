@@ -125,7 +125,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         "steps without scatter",
         lambda: _run(arena, fn, still),
-        lambda ended: {PREDICTED: _examine(ended, lambda found: _not_exact(found, still))},
+        lambda ended: {PREDICTED: _examine(ended, lambda intervals: _not_exact(intervals, still))},
     )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
@@ -133,7 +133,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         f"{len(every)} machines",
         lambda: _run(arena, fn, every),
-        lambda ended: {COVERED: _examine(ended, lambda found: _not_covered(found, groups))},
+        lambda ended: {COVERED: _examine(ended, lambda intervals: _not_covered(intervals, groups))},
     )
 
 
@@ -159,7 +159,7 @@ def _machine(generator: np.random.Generator, latency: tuple[float, float], scatt
 def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
     """Draw machines. Their means and their scatter err as chance would have it: as often high as low."""
     always = np.random.default_rng([FIXED, kind.on_two, kind.on_four])
-    counts, found = (kind.on_two, kind.on_four), []
+    counts, machines = (kind.on_two, kind.on_four), []
     freedom = sum(counts) - 2
     spread = 2 / (9 * freedom)
     for k in range(MACHINES):
@@ -175,8 +175,8 @@ def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
         squares = freedom * (1 - spread + quantile * spread**0.5) ** 3
         scale = np.sqrt(squares / sum((d**2).sum() for d in around))
         deviations = [scale * d + mean / n**0.5 for d, mean, n in zip(around, means, counts, strict=True)]
-        found.append(Measured(machine, tuple(map(generator.permutation, deviations))))
-    return found
+        machines.append(Measured(machine, tuple(map(generator.permutation, deviations))))
+    return machines
 
 
 def _no_interval(got: Any) -> Complaint:
@@ -194,13 +194,13 @@ def _no_interval(got: Any) -> Complaint:
     return None
 
 
-def _not_exact(found: Sequence[tuple], measured: Sequence[Measured]) -> Complaint:
-    for (_, middle, _), one in zip(found, measured, strict=True):
-        expected = one.machine.step_s(8)
+def _not_exact(intervals: Sequence[tuple], measured: Sequence[Measured]) -> Complaint:
+    for (_, middle, _), measurement in zip(intervals, measured, strict=True):
+        expected = measurement.machine.step_s(8)
         if close(middle, expected, EXACT):
             continue
 
-        two_s, four_s = one.machine.step_s(2), one.machine.step_s(4)
+        two_s, four_s = measurement.machine.step_s(2), measurement.machine.step_s(4)
         took = f"every step on 2 ranks took {units.seconds(two_s)}, on 4 ranks {units.seconds(four_s)}"
         complaint = f"{took}: expected {units.seconds(expected)} on 8 ranks, got {units.seconds(middle)}."
         laws = {
@@ -220,35 +220,35 @@ def _not_exact(found: Sequence[tuple], measured: Sequence[Measured]) -> Complain
     return None
 
 
-def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) -> Complaint:
-    rest, every = list(found), list(chain(*groups.values()))
+def _not_covered(intervals: Sequence[tuple], groups: dict[Steps, list[Measured]]) -> Complaint:
+    rest, every = list(intervals), list(chain(*groups.values()))
     for kind, group in groups.items():
         own, rest = rest[: len(group)], rest[len(group) :]
         chances, wide_as_needed = [], []
-        for one, (low, _, high) in zip(group, own, strict=True):
-            chances.append(one.machine.inside(low, high))
-            wide_as_needed.append((high - low) / 2 / (Q * float(np.hypot(*one.parts()))))
+        for measurement, (low, _, high) in zip(group, own, strict=True):
+            chances.append(measurement.machine.inside(low, high))
+            wide_as_needed.append((high - low) / 2 / (Q * float(np.hypot(*measurement.parts()))))
 
         covered, wide = float(np.mean(chances)), float(np.mean(wide_as_needed))
         where = f"{kind.name} ({kind.on_two} on 2 ranks, {kind.on_four} on 4)"
-        said = f"{where}: {covered:.0%} of the next steps on 8 ranks lie in the intervals; expected about {NOMINAL:.0%}"
+        complaint = f"{where}: {covered:.0%} of the next steps on 8 ranks lie in the intervals; expected about {NOMINAL:.0%}"
         if covered > kind.most:
-            return f"{said}. The intervals are {wide:.2g} times as wide as needed. {_made_of(found, every)}".rstrip()
+            return f"{complaint}. The intervals are {wide:.2g} times as wide as needed. {_made_of(intervals, every)}".rstrip()
         if covered < kind.least:
-            why = _made_of(found, every)
+            why = _made_of(intervals, every)
             if not why and kind.latency == LATENCY:
                 why = "Here a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
             more = "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs more with fewer steps. So does s."
-            return f"{said}. {why or more}"
+            return f"{complaint}. {why or more}"
         if wide > MOST_WIDE:
             return f"{where}: the intervals are on average {wide:.2g} times as wide as needed; some are far wider"
     return None
 
 
-def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
+def _made_of(intervals: Sequence[tuple], measured: Sequence[Measured]) -> str:
     """Return words for the parts and the factor that an interval's width shows; empty where none fits."""
     parts = np.array([one.parts() for one in measured])
-    half = np.array([(high - low) / 2 for low, _, high in found])
+    half = np.array([(high - low) / 2 for low, _, high in intervals])
     if not (half > 0).all():
         return ""
 
@@ -274,9 +274,9 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     return ""
 
 
-def _slips(one: Measured) -> dict[str, np.ndarray]:
+def _slips(measurement: Measured) -> dict[str, np.ndarray]:
     """Return {words: the half-widths of a known slip on a machine}: with 1.645, and with 1.645 + 1.5/(N − 2)."""
-    two, four = map(np.array, one.steps().values())
+    two, four = map(np.array, measurement.steps().values())
     k, freedom = np.array([len(two), len(four)]), len(two) + len(four) - 2
     means, squares = np.array([two.mean(), four.mean()]), np.array([(x / x.mean() - 1) @ (x / x.mean() - 1) for x in (two, four)])
     scatter, middle = np.sqrt(squares.sum() / freedom), 3.5 * (means[1] - means[0])

@@ -32,11 +32,11 @@ def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[
 
     def timed(rows: Rows) -> Rows:
         scatter = np.exp(SCATTER * generator.standard_normal(len(rows)))
-        found = []
+        timed_rows = []
         for row, factor in zip(rows, scatter, strict=True):
             seconds = measured_clusters.work(row) @ constants
-            found.append(replace(row, iteration_s=float(seconds * factor)))
-        return found
+            timed_rows.append(replace(row, iteration_s=float(seconds * factor)))
+        return timed_rows
 
     more = []
     for name in GROUPS:

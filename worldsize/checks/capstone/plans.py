@@ -168,18 +168,18 @@ def drawn_cases(draws: random.Random) -> list[PlanCase]:
     def tells(cases: list[PlanCase]) -> bool:
         return all(map(_fastest, cases)) and all(_lost(shortcut, cases) for shortcut in SHORTCUTS.values())
 
-    found = drawn_until(tells, lambda: [kind.case(draws) for kind in DRAWN], "best_plan")
+    drawn = drawn_until(tells, lambda: [kind.case(draws) for kind in DRAWN], "best_plan")
 
     # a whole number of GB, just below the least that a plan needs
-    first = draws.choice(found[:2])
+    first = draws.choice(drawn[:2])
     least = min(_held_bytes(plan, first) for plan in _plans(first))
     too_small = replace(first, memory_bytes=(math.ceil(least / GB) - 1) * GB)
 
     # a number of GPUs with a prime factor that divides neither heads nor layers nor the batch
-    last = found[2]
+    last = drawn[2]
     product = last.model.heads * last.model.layers * last.global_batch
     primes = [n for n in (11, 13, 17, 19) if product % n]
-    return [*found, too_small, replace(last, gpus=draws.choice(primes) * draws.choice((1, 2)))]
+    return [*drawn, too_small, replace(last, gpus=draws.choice(primes) * draws.choice((1, 2)))]
 
 
 def _lost(shortcut: Callable[[Plan, PlanCase], bool], cases: list[PlanCase]) -> bool:

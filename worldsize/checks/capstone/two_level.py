@@ -111,27 +111,27 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
     wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
     if wrong:
         wrong = _other_sum(ended.inputs, inputs, size) or wrong
-    found = {SUM: wrong}
+    complaints = {SUM: wrong}
     if wrong and size.world_size > 1 and not chunks.wrong_sum(ended.returned, inputs, "x"):
-        found[SUM] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+        complaints[SUM] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
         wrong = None  # messages count where the sum is right, though it is beside x
 
     if size.world_size > 1:
-        found[BETWEEN] = UNEXAMINED if wrong else none_sent(ended.trace) or _wrong_between(ended, size)
-        found[INSIDE] = none_sent(ended.trace) or _wrong_inside(ended, size)
+        complaints[BETWEEN] = UNEXAMINED if wrong else none_sent(ended.trace) or _wrong_between(ended, size)
+        complaints[INSIDE] = none_sent(ended.trace) or _wrong_inside(ended, size)
 
-    if not any(found.values()):
-        found[SUM] = _not_returned(ended, inputs)
+    if not any(complaints.values()):
+        complaints[SUM] = _not_returned(ended, inputs)
 
-    if any(found.values()) or ended.unwaited:
-        found[AT_ONCE] = UNEXAMINED
+    if any(complaints.values()) or ended.unwaited:
+        complaints[AT_ONCE] = UNEXAMINED
     elif size.even and size.world_size >= SHOWS_ROUNDS:
         fewest = 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
-        found[AT_ONCE] = all_reduce_transfers.slow(ended.trace, fewest, "No node and no shard needs to wait for another.")
+        complaints[AT_ONCE] = all_reduce_transfers.slow(ended.trace, fewest, "No node and no shard needs to wait for another.")
     else:
-        found[AT_ONCE] = None  # so few ranks show no more
+        complaints[AT_ONCE] = None  # so few ranks show no more
 
-    return values_first(found)
+    return values_first(complaints)
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:

@@ -116,12 +116,12 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterabl
         if wrong and len(inputs) > 1 and not chunks.wrong_sum(ended.returned, inputs, "x"):
             wrong = "the sum was returned, but x itself does not hold it: work in place, x[start:stop] += …"
 
-        found = {
+        complaints = {
             SUM_IN_PLACE: with_hint(wrong, ended.trace, want),
             ON_THE_RING: unsent or all_reduce_transfers.off_the_ring(ended.trace, want),
             EVEN_SHARES: unsent or all_reduce_transfers.wrong_shares(ended.trace, want),
         }
-        return with_rounds(RING_AT_ONCE, found, ended, want, AT_ONCE)
+        return with_rounds(RING_AT_ONCE, complaints, ended, want, AT_ONCE)
 
     return cases(arena, fn, sizes, examine)
 
@@ -152,19 +152,19 @@ def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
 
 
 def with_rounds(
-    name: str, found: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
+    name: str, complaints: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
 ) -> dict[str, Complaint]:
-    """Return `found`, values first, and the property `name` about rounds.
+    """Return `complaints`, values first, and the property `name` about rounds.
 
     Rounds count only if nothing else is wrong in any case, so every case tries them. Few ranks, or chunks that differ in
     length, show no more than that.
     """
     tell = want.chunk_bytes * want.world_size == want.tensor_bytes and want.world_size >= SHOWS_ROUNDS
-    if any(found.values()) or ended.unwaited:
-        found[name] = UNEXAMINED
+    if any(complaints.values()) or ended.unwaited:
+        complaints[name] = UNEXAMINED
     else:
-        found[name] = all_reduce_transfers.slow(ended.trace, want.steps, advice) if tell else None
-    return values_first(found)
+        complaints[name] = all_reduce_transfers.slow(ended.trace, want.steps, advice) if tell else None
+    return values_first(complaints)
 
 
 def ring_of(inputs: Sequence[np.ndarray], halves: int) -> Ring:

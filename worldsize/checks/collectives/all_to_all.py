@@ -64,15 +64,15 @@ def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Comp
     Another dtype tries buffers: digits that are lost there leave the rounds as they are, which the other cases show.
     """
     astray = none_sent(ended.trace) or _wrong_links(ended.trace)
-    found = {
+    complaints = {
         VALUES: _wrong_values(ended, tables),
         MESSAGES: astray or _wrong_sizes(ended.trace, tables[0][0].nbytes),
         ROUNDS: UNEXAMINED,
     }
     tries_digits = tables[0].dtype != "float32"
-    if not astray and (tries_digits or not any(found.values())):
-        found[ROUNDS] = more_rounds(ended.trace)
-    return values_first(found)
+    if not astray and (tries_digits or not any(complaints.values())):
+        complaints[ROUNDS] = more_rounds(ended.trace)
+    return values_first(complaints)
 
 
 def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint:

@@ -73,8 +73,8 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
         largest = max(stop - start for start, stop in bounds)
         want = Ring(world_size=len(inputs), halves=1, tensor_bytes=x.nbytes, chunk_bytes=largest * x.itemsize)
         wrong = with_hint(_wrong_whole(ended, inputs, bounds), ended.trace, want)
-        found = {WHOLE: wrong, ON_THE_RING: all_reduce_transfers.wrong_half(ended.trace, want)}
-        return with_rounds(ALL_AT_ONCE, found, ended, want, AT_ONCE)
+        complaints = {WHOLE: wrong, ON_THE_RING: all_reduce_transfers.wrong_half(ended.trace, want)}
+        return with_rounds(ALL_AT_ONCE, complaints, ended, want, AT_ONCE)
 
     def gathers() -> Iterator[Case]:
         seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
@@ -85,12 +85,12 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
             owner = np.random.default_rng([seed, size.world_size, size.elements]).permutation(size.world_size)
             parts = chunks.even_split(size.elements, size.world_size)
             bounds = [parts[k] for k in owner]  # in any order, so that `bounds` must be used
-            told = f"bounds {bounds}"
+            description = f"bounds {bounds}"
             if len(bounds) > MOST_SHOWN:
-                told = "the slices not in the order of the ranks"
+                description = "the slices not in the order of the ranks"
 
             run = partial(runs.on, inputs, bounds)
-            yield Case(f"{size}, {told}", run, partial(examine, inputs=inputs, bounds=bounds))
+            yield Case(f"{size}, {description}", run, partial(examine, inputs=inputs, bounds=bounds))
 
     return gathers()
 

@@ -22,12 +22,12 @@ def trained(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> list[dict[st
     from worldsize.pytorch import torch_modules
 
     torch.set_num_threads(1)  # with a rank per process, a second thread mostly waits for a core
-    told = []
+    states = []
     for task, cap_bytes in zip(given["tasks"], given["caps"], strict=True):
         model = torch_modules.module(task)
         finish = _wrapped(fn, fabric, model, cap_bytes)
-        told.append(torch_modules.train(task, fabric.rank, model, finish))
-    return told
+        states.append(torch_modules.train(task, fabric.rank, model, finish))
+    return states
 
 
 def timed(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:

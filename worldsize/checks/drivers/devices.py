@@ -34,21 +34,21 @@ def sum_graphs(fn: Callable, plans: Sequence[tuple[int, str]]) -> list[dict[str,
 
     "graph" is its bytes, "copies" and "sums" are names of its tensors; or "kind" describes what came in place of n sums.
     """
-    found = []
+    graphs = []
     for n, dtype in plans:
         try:
-            found.append(_sum_graph(fn, n, dtype))
+            graphs.append(_sum_graph(fn, n, dtype))
         except Exception as error:
             error.add_note(f"(with {n} devices)")  # tells which plan failed
             raise
-    return found
+    return graphs
 
 
 def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:
     import tensorflow as tf
 
     names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(n)]
-    said: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([ELEMENTS], dtype)] * n)
     def step(*given: Any) -> None:
@@ -59,23 +59,23 @@ def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:
 
         sums = fn(copies, list(names))
         if not isinstance(sums, (list, tuple)):
-            said["kind"] = f"a {type(sums).__name__}"
+            outcome["kind"] = f"a {type(sums).__name__}"
             return
         if len(sums) != n:
-            said["kind"] = f"{len(sums)} of them"
+            outcome["kind"] = f"{len(sums)} of them"
             return
 
-        said["sums"] = []
+        outcome["sums"] = []
         for name, value in zip(names, sums, strict=True):
             with tf.device(name):
-                said["sums"].append(tf.identity(value).name)
+                outcome["sums"].append(tf.identity(value).name)
 
     traced = step.get_concrete_function()
-    if "kind" in said:
-        return said
+    if "kind" in outcome:
+        return outcome
 
     graph = np.frombuffer(traced.graph.as_graph_def().SerializeToString(), "uint8")
-    return {"graph": graph, "copies": [x.name for x in traced.inputs[:n]], "sums": said["sums"]}
+    return {"graph": graph, "copies": [x.name for x in traced.inputs[:n]], "sums": outcome["sums"]}
 
 
 def sums_and_moves(_: None, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -107,8 +107,8 @@ def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any
     return watch.over(fn) | {"on_disk": watch.on_disk, "elsewhere": watch.elsewhere, "changed": False}
 
 
-def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], at: int) -> dict[str, Any]:
-    """Stop `one` at its change number `at`, save `other` meanwhile, then let `one` go on. Return how both ended."""
+def _meeting(fn: Callable, paused_save: tuple[Path, bytes], other: tuple[Path, bytes], at: int) -> dict[str, Any]:
+    """Stop `paused_save` at its change number `at`, save `other` meanwhile, then let the first go on. Return how both ended."""
     (stands, stood), (goes, gone) = os.pipe(), os.pipe()
 
     def stand_still() -> None:
@@ -118,7 +118,7 @@ def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], a
     def work() -> dict[str, Any]:
         os.close(stands)
         os.close(gone)
-        return FolderWatch(*one, at, stand_still).over(fn)
+        return FolderWatch(*paused_save, at, stand_still).over(fn)
 
     first = _Child(work)
     os.close(stood)
@@ -161,11 +161,11 @@ class _Child:
 
     def end(self) -> dict[str, Any]:
         with os.fdopen(self._reads, "rb") as file:
-            told = file.read()
+            report = file.read()
         _, status = os.waitpid(self._process, 0)
         if os.WIFSIGNALED(status):
             return {"how": "killed"}
-        return json.loads(told or b'{"how": "left"}')
+        return json.loads(report or b'{"how": "left"}')
 
 
 class FolderWatch:
@@ -247,8 +247,8 @@ class FolderWatch:
                 self.elsewhere = str(source.parent)
 
 
-def _which(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _which(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _bytes(data: Any) -> bytes:
@@ -257,8 +257,8 @@ def _bytes(data: Any) -> bytes:
 
 def _files(folder: Path) -> dict[str, np.ndarray]:
     """Return {name: bytes as uint8} of the folder's first MOST_FILES entries; a subfolder has no bytes."""
-    found = {}
+    files = {}
     for path in sorted(folder.iterdir())[:MOST_FILES]:
         content = path.read_bytes() if path.is_file() else b""
-        found[path.name] = np.frombuffer(content, "uint8").copy()
-    return found
+        files[path.name] = np.frombuffer(content, "uint8").copy()
+    return files

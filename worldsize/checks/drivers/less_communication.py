@@ -23,7 +23,7 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
     """
     import torch
 
-    kept, told = [value.clone() for value in given["kept"]], []
+    kept, results = [value.clone() for value in given["kept"]], []
     given["after"] = []
     shapes = [value.shape for value in kept]
     for gradient in given["gradients"]:
@@ -31,15 +31,15 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
         returned = fn(fabric, *handed, *more)
         given["after"].append([value.clone() for value in handed])
         if not isinstance(returned, (tuple, list)) or len(returned) != 1 + len(kept):
-            return [*told, returned]
+            return [*results, returned]
         if not all(isinstance(value, torch.Tensor) for value in returned):
-            return [*told, returned]
+            return [*results, returned]
 
-        told.append([value.detach().clone() for value in returned])
+        results.append([value.detach().clone() for value in returned])
         kept = list(returned)[1:]
         if [value.shape for value in kept] != shapes:
             break  # the next step could not use such a state
-    return told
+    return results
 
 
 def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: int, rate: float, momentum: float) -> Any:

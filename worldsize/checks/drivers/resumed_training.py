@@ -128,13 +128,13 @@ class Training:
     def _meet(self, place: tuple[int, int, int], own: torch.Tensor) -> list[torch.Tensor]:
         """Return every rank's tensor. Raises OutOfStep, on all ranks, if they are at different places."""
         header = torch.tensor([*place, len(own)])  # lengths too: gathered values may differ in size
-        places = self._exchange([header] * self.world_size, header)
-        found = [tuple(one[:3].tolist()) for one in places]
-        for rank, other in enumerate(found):
-            if other != found[0]:
+        headers = self._exchange([header] * self.world_size, header)
+        places = [tuple(row[:3].tolist()) for row in headers]
+        for rank, other in enumerate(places):
+            if other != places[0]:
                 self.over = True
-                raise OutOfStep(f"rank 0 {doing(found[0])} while rank {rank} {doing(other)}")
-        return self._exchange([torch.empty(int(one[3]), dtype=own.dtype) for one in places], own)
+                raise OutOfStep(f"rank 0 {doing(places[0])} while rank {rank} {doing(other)}")
+        return self._exchange([torch.empty(int(row[3]), dtype=own.dtype) for row in headers], own)
 
     def _exchange(self, rooms: list[torch.Tensor], own: torch.Tensor) -> list[torch.Tensor]:
         others = [rank for rank in range(self.world_size) if rank != self.rank]

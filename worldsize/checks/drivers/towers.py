@@ -28,23 +28,23 @@ def _told(fn: Callable, towers: list) -> Any:
     import tensorflow as tf
 
     variables = [tf.Variable(np.zeros_like(gradient)) for gradient in towers[0]]
-    told: list[Any] = []
+    outcomes: list[Any] = []
 
     def step() -> list:
         given = [list(zip(map(tf.constant, own), variables, strict=True)) for own in towers]
         complaint, rows = _rows(fn(given))
         if complaint:
-            told.append(complaint)
+            outcomes.append(complaint)
             return []
 
         places = {id(variable): k for k, variable in enumerate(variables)}
-        told.append([places.get(id(variable), -1) for _, variable in rows])  # -1: none of the variables
+        outcomes.append([places.get(id(variable), -1) for _, variable in rows])  # -1: none of the variables
         return [tf.convert_to_tensor(gradient) for gradient, _ in rows]
 
     tensors = tf.function(step, autograph=False)()
-    if isinstance(told[-1], str):
-        return told[-1]
-    return {"variables": told[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
+    if isinstance(outcomes[-1], str):
+        return outcomes[-1]
+    return {"variables": outcomes[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
 
 
 def _rows(got: Any) -> tuple[str, list]:

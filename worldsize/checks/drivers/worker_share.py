@@ -37,8 +37,8 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
             steps.append([np.asarray(part).tolist() for part in parts])
         return steps
 
-    told = []
+    by_plan = []
     for plan in asked["plans"]:
         examples, batch, workers, known = plan
-        told.append([read(examples, batch, workers, known, index) for index in range(workers)])
-    return told
+        by_plan.append([read(examples, batch, workers, known, index) for index in range(workers)])
+    return by_plan

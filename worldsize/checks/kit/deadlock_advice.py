@@ -78,10 +78,10 @@ def _circle(waits: Sequence[Wait]) -> str:
 
 
 def _pairs(waits: Sequence[Wait]) -> str:
-    told = []
+    clauses = []
     for wait in waits:
         whom = "anyone" if wait.peer is None else str(wait.peer)
         verb = "sends to" if wait.op == "send" else "receives from"
-        told.append(f"rank {wait.rank} {verb} {whom}")
+        clauses.append(f"rank {wait.rank} {verb} {whom}")
 
-    return ", ".join(told)
+    return ", ".join(clauses)

@@ -18,12 +18,12 @@ def no_intervals(got: Any, expected: int) -> Complaint:
     if len(got) != expected:
         return f"expected {expected} intervals, one for each row, got {len(got)}"
 
-    for place, one in enumerate(got):
-        if not isinstance(one, tuple | list | np.ndarray) or len(one) != 3:
-            return f"row {place}: expected (low, middle, high) in seconds, got {shown(one)}"
-        values = list(map(number, one))
+    for place, interval in enumerate(got):
+        if not isinstance(interval, tuple | list | np.ndarray) or len(interval) != 3:
+            return f"row {place}: expected (low, middle, high) in seconds, got {shown(interval)}"
+        values = list(map(number, interval))
         if any(isinstance(value, str) or not np.isfinite(value) for value in values):
-            return f"row {place}: expected three finite numbers, got {shown(one)}"
+            return f"row {place}: expected three finite numbers, got {shown(interval)}"
         low, middle, high = values
         if not 0 < middle or not low <= middle <= high:
             return f"row {place}: expected low ≤ middle ≤ high and a middle above 0, got ({low:.4g}, {middle:.4g}, {high:.4g})"

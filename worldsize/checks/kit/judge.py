@@ -57,17 +57,17 @@ def judge(
             break
 
         try:
-            found = case.examine(ended)
+            complaints = case.examine(ended)
         except Exception as error:  # a function may return anything
             complaint = f"{case.name}: the check could not read the result ({type(error).__name__}: {str(error)[:200]})"
             judged.break_off(case, complaint, ended.trace)
             break
 
-        first = first_complaint(found.values())
+        first = first_complaint(complaints.values())
         if ended.unwaited:  # a message that nobody waits for may not have arrived
             line, loses = failures.unwaited_line(ended.unwaited), waits or next(iter(points))
-            first, found = first or line, {**found, loses: found.get(loses) or line}
-        judged.note(case, found, first, ended.trace)
+            first, complaints = first or line, {**complaints, loses: complaints.get(loses) or line}
+        judged.note(case, complaints, first, ended.trace)
 
     return Verdict(exercise, "fail" if judged.mismatch else "pass", judged.properties(), judged.mismatch, judged.trace)
 
@@ -88,9 +88,9 @@ class _Judged:
         lost = self._failed | self._unexamined
         return bool(self.mismatch) and all(name in lost for name, value in self._points.items() if value)
 
-    def note(self, case: Case, found: Mapping[str, Complaint], first: Complaint, trace: Trace | None) -> None:
-        """Note what the case's examiner `found`, and its `first` complaint."""
-        for name, complaint in found.items():
+    def note(self, case: Case, complaints: Mapping[str, Complaint], first: Complaint, trace: Trace | None) -> None:
+        """Note the `complaints` of the case's examiner, and the `first` of them."""
+        for name, complaint in complaints.items():
             kept = self._held if complaint is None else self._unexamined if complaint == UNEXAMINED else self._failed
             kept.add(name)
         if first and not self.mismatch:
@@ -119,9 +119,9 @@ def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
     return next(filter(None, complaints), None)
 
 
-def of_both(one: Complaint, other: Complaint) -> Complaint:
+def of_both(first: Complaint, other: Complaint) -> Complaint:
     """Return what two looks at a property say: the first complaint, else UNEXAMINED if one could not judge it, else None."""
-    return one or (one if other is None else other)
+    return first or (first if other is None else other)
 
 
 def though_right(what: str, complaint: Complaint) -> Complaint:
@@ -132,12 +132,12 @@ def though_right(what: str, complaint: Complaint) -> Complaint:
     return f"{what} are right, but {complaint}"
 
 
-def values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
+def values_first(complaints: dict[str, Complaint]) -> dict[str, Complaint]:
     """Prefix complaints about messages with the fact that the values, the first property, are right, if they are."""
-    values, *_ = found.values()
+    values, *_ = complaints.values()
     if values:
-        return found
-    return {name: though_right("the values", complaint) for name, complaint in found.items()}
+        return complaints
+    return {name: though_right("the values", complaint) for name, complaint in complaints.items()}
 
 
 def ranks_in_words(world_size: int) -> str:

@@ -81,11 +81,11 @@ def first_difference(
 
     i = int(where[0])
     right, wrong = expected.reshape(-1)[i], got.reshape(-1)[i]
-    wanted, found = f"{right:g}", f"{wrong:g}"
-    if wanted == found:  # six digits do not tell them apart
-        wanted, found = f"{right:.17g}", f"{wrong:.17g}"
+    wanted, actual = f"{right:g}", f"{wrong:g}"
+    if wanted == actual:  # six digits do not tell them apart
+        wanted, actual = f"{right:.17g}", f"{wrong:.17g}"
     return (
-        f"{of_whose}element {i}: expected {wanted} ({what}), got {found}"
+        f"{of_whose}element {i}: expected {wanted} ({what}), got {actual}"
         f" ({where.size} of {expected.size} elements differ)"
     )
 
@@ -187,11 +187,11 @@ def number(value: Any) -> float | str:
 
 def lone_number(value: Any) -> float | str:
     """Return `number(value)`, but reject a number inside a list or a row, which the lab's next cell could not use."""
-    found = number(value)
-    if isinstance(found, float) and np.ndim(value):
+    result = number(value)
+    if isinstance(result, float) and np.ndim(value):
         kind = "a list" if isinstance(value, (tuple, list)) else kind_in_words(value)
         return f"got {kind} with the number in it: return the number itself"
-    return found
+    return result
 
 
 def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: float | None = None) -> bool:

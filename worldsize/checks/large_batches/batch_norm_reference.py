@@ -70,12 +70,12 @@ def reference(task: NormTask) -> dict[str, ByRank]:
     _, var = statistics(task)
     hats = standard(task)
     means = own_sums(task, hats).sum(1) / sum(task.rows)
-    found: dict[str, ByRank] = {name: [] for name in NAMES}
+    expected: dict[str, ByRank] = {name: [] for name in NAMES}
     for grad, hat in zip(task.grads, hats, strict=True):
-        found["y"].append(task.weight * hat + task.bias)
-        found["grad_x"].append(task.weight / np.sqrt(var + task.eps) * (grad - means[0] - hat * means[1]))
-    found["grad_bias"], found["grad_weight"] = map(list, own_sums(task, hats))
-    return found
+        expected["y"].append(task.weight * hat + task.bias)
+        expected["grad_x"].append(task.weight / np.sqrt(var + task.eps) * (grad - means[0] - hat * means[1]))
+    expected["grad_bias"], expected["grad_weight"] = map(list, own_sums(task, hats))
+    return expected
 
 
 def statistics(task: NormTask) -> tuple[np.ndarray, np.ndarray]:
@@ -100,12 +100,12 @@ def own_sums(task: NormTask, hats: ByRank) -> np.ndarray:
 def slips(task: NormTask, name: str) -> dict[str, ByRank]:
     """Return {words: what each rank returns by the slip}, for one of NAMES."""
     slips_of = {"y": _forward_slips, "grad_x": _backward_slips}.get(name, _parameter_slips)
-    found: dict[str, ByRank] = {}
+    by_slip: dict[str, ByRank] = {}
     with np.errstate(invalid="ignore"):  # a slip may give a variance below 0, and so NaN
         for rank in range(task.ranks):
             for words, value in slips_of(task, rank, name).items():
-                found.setdefault(words, []).append(value)
-    return found
+                by_slip.setdefault(words, []).append(value)
+    return by_slip
 
 
 def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
@@ -146,13 +146,13 @@ def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
         "The variance is divided by N − 1: batch norm divides by N.": (mean, var * total / max(1, total - 1)),
         "The variance is the mean of the squares: subtract the square of the mean.": (mean, var + mean**2),
     }  # fmt: skip
-    found = {}
+    outputs = {}
     for words, (m, v) in wrong_statistics.items():
-        found[words] = task.weight * (x - m) / np.sqrt(v + task.eps) + task.bias
+        outputs[words] = task.weight * (x - m) / np.sqrt(v + task.eps) + task.bias
 
     centred = x - mean
     hat = centred / np.sqrt(var + task.eps)
-    return found | {
+    return outputs | {
         "eps belongs under the root, beside the variance.": task.weight * centred / (np.sqrt(var) + task.eps) + task.bias,
         "eps is missing.": task.weight * centred / np.sqrt(var) + task.bias,
         "eps is 1e-5, whatever was given.": task.weight * centred / np.sqrt(var + 1e-5) + task.bias,
@@ -190,12 +190,12 @@ def _backward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
         "The sums of the backward pass are divided by the number of ranks: divide by the number of all rows.": sums / n,
         "The sums of the backward pass are not divided: subtract means over all rows.": sums,
     }  # fmt: skip
-    found = {words: scale * (grad - of_grad - hat * of_product) for words, (of_grad, of_product) in wrong_means.items()}
+    gradients = {words: scale * (grad - of_grad - hat * of_product) for words, (of_grad, of_product) in wrong_means.items()}
 
     deviation = np.sqrt(x.var(0) + task.eps)
     local = (x - x.mean(0)) / deviation
     unscaled = grad - right[0] - hat * right[1]
-    return found | {
+    return gradients | {
         "This is the gradient of a batch norm of this rank's own rows.":
             task.weight / deviation * (grad - grad.mean(0) - local * (grad * local).mean(0)),
         "weight is missing.": unscaled / np.sqrt(var + task.eps),

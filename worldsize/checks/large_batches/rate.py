@@ -147,12 +147,12 @@ def _first_wrong(returned: Sequence[Any], plans: list[RatePlan]) -> Complaint:
 
 
 def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
-    found = list(map(number, returned))
-    for step, got in enumerate(found):
+    numbers = list(map(number, returned))
+    for step, got in enumerate(numbers):
         if isinstance(got, str):
             return f"{plan}: step {step}: expected the rate, one number, {got}"
 
-    rates, right = np.array(found, float), plan.course(plan.rises()[0])
+    rates, right = np.array(numbers, float), plan.course(plan.rises()[0])
     apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
     if not apart.size:
         return None
@@ -172,14 +172,14 @@ def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
     def courses(*more: Any, **ways: Any) -> list[np.ndarray]:
         return [plan.course(rise, *more, **ways) for rise in rises]
 
-    found = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
+    mistakes = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
     if not plan.warmup_steps:
-        return found
+        return mistakes
 
     counted = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, rises[1:], strict=True)}
     if plan.batch < plan.base_batch:
         counted |= {_STAYS: [plan.course(top=plan.base_rate)], _LEFT_OUT: [plan.course()]}
-    return counted | found | _wrong_warmups(plan)
+    return counted | mistakes | _wrong_warmups(plan)
 
 
 _COUNTED = (

@@ -176,9 +176,9 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
 
     messages = sent_by_each(trace)
     rank = max(range(n), key=messages.__getitem__)  # the first of the ranks that sent most
-    sent, one = messages[rank], 2 * (n - 1)
-    if sent > 2 * one:
-        meetings = count(math.ceil(sent / one), "all-reduce")
+    sent, per_all_reduce = messages[rank], 2 * (n - 1)
+    if sent > 2 * per_all_reduce:
+        meetings = count(math.ceil(sent / per_all_reduce), "all-reduce")
         return (
             f"rank {rank} sent {sent} messages, as many as {meetings}; expected one forwards and one backwards. Put all "
             f"sums side by side in one tensor."
@@ -186,10 +186,10 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
 
     # four numbers for each feature, in the dtype of x: in a row for each rank forwards, once backwards
     item = task.x[0].itemsize
-    most = one * item * MOST_NUMBERS * features * (n + 1)
+    most = per_all_reduce * item * MOST_NUMBERS * features * (n + 1)
     if trace.total_bytes() <= most:
         return None
-    told = f"all ranks together sent {trace.total_bytes():,} bytes; expected at most {most:,}: "
+    mismatch = f"all ranks together sent {trace.total_bytes():,} bytes; expected at most {most:,}: "
     if item < 8 and trace.total_bytes() <= 2 * most:
-        return f"{told}did a table with a row for each rank travel in float64? x is float32, so send its rows in float32."
-    return f"{told}send sums over the rows, not the rows."
+        return f"{mismatch}did a table with a row for each rank travel in float64? x is float32, so send its rows in float32."
+    return f"{mismatch}send sums over the rows, not the rows."

@@ -58,14 +58,14 @@ class CodedStep(StepWithResiduals):
 
 
 def draw_steps(
-    generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, told: bool
+    generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, telling: bool
 ) -> list[CodedStep]:
     """Draw steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
 
-    `told`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError as `drawn_until`.
+    `telling`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError as `drawn_until`.
     """
     first = drawn_until(
-        lambda step: not told or _tells(step),
+        lambda step: not telling or _tells(step),
         lambda: _first(generator, n, numbers, block, dtype),
         f"one_bit_average for {n} ranks",
     )
@@ -190,7 +190,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n, mean_scale = len(step.totals), np.mean(step.scales, axis=0)
-    found: dict[str, list[np.ndarray]] = {}
+    by_slip: dict[str, list[np.ndarray]] = {}
     of_ranks = zip(step.gradients, step.residuals, step.totals, step.scales, step.sent, step.kept, strict=True)
     for gradient, residual, total, scale, sent, kept in of_ranks:
         slips = {
@@ -214,5 +214,5 @@ def residual_slips(step: CodedStep) -> dict[str, ByRank]:
         }  # fmt: skip
 
         for words, value in slips.items():
-            found.setdefault(words, []).append(value)
-    return found
+            by_slip.setdefault(words, []).append(value)
+    return by_slip

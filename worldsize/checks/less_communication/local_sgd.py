@@ -235,19 +235,23 @@ def _slips(task: LocalTraining) -> dict[str, ByRank]:
 
 def _needed(task: LocalTraining) -> NeededBytes:
     n, rounds, size_bytes = task.world_size, task.rounds, task.start.nbytes
-    one = 2 * (n - 1) * size_bytes
+    sum_bytes = 2 * (n - 1) * size_bytes
     return NeededBytes(
-        one * rounds,
+        sum_bytes * rounds,
         "one all-reduce of the weights a round",
         {
-            2 * one * rounds: (
+            2 * sum_bytes * rounds: (
                 "Two all-reduces a round: let every rank keep its own buffer, since the buffers stay the same on all."
                 if task.start.dtype == "float64"  # float64 cases come first, so more bytes cannot be a wider dtype
                 else "Did the weights travel as 8 bytes a number? They are float32: add them up in float32."
             ),
-            one * (rounds + 1): "That is one all-reduce more than rounds: all ranks have the same start and last step anyway.",
-            one * rounds + one // 2: "The weights travelled once more: they are already the same on all ranks at the start.",
-            n * one * rounds // 2: "Every rank sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",
+            sum_bytes * (rounds + 1): (
+                "That is one all-reduce more than rounds: all ranks have the same start and last step anyway."
+            ),
+            sum_bytes * rounds + sum_bytes // 2: (
+                "The weights travelled once more: they are already the same on all ranks at the start."
+            ),
+            n * sum_bytes * rounds // 2: "Every rank sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",
         },
         "In a round, average the ranks' ends, and send nothing else.",
         TOO_FEW,

@@ -54,7 +54,7 @@ def one_bit_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """
     for number, (n, numbers, block, steps, dtype) in enumerate(SIZES):
         generator = np.random.default_rng(arena.draws.getrandbits(32))
-        drawn = draw_steps(generator, n, numbers, block, steps, dtype, told=number < TOLD)
+        drawn = draw_steps(generator, n, numbers, block, steps, dtype, telling=number < TOLD)
         name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype} in blocks of {block:,}, {count(steps, 'step')}"
         run = partial(arena.ranks, fn, inputs_of(drawn), block, driver=less_communication.step_by_step)
         yield Case(name, run, partial(_examine, drawn))

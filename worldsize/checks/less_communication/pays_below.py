@@ -141,21 +141,22 @@ def crossing(plain: TimedWay, other: TimedWay) -> float:
 
 
 def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
-    right, found = crossing(plain, other), number(got)
-    if isinstance(found, str):
-        return f"expected bytes a second as one number, {found}"
-    if found == right or (math.isfinite(right) and close(found, right, near_zero=0.0)):
+    right, bandwidth = crossing(plain, other), number(got)
+    if isinstance(bandwidth, str):
+        return f"expected bytes a second as one number, {bandwidth}"
+    if bandwidth == right or (math.isfinite(right) and close(bandwidth, right, near_zero=0.0)):
         return None
 
-    told = f"expected {_bandwidth(right)}, got {_bandwidth(found)}"
+    complaint = f"expected {_bandwidth(right)}, got {_bandwidth(bandwidth)}"
     if not 0 < right < math.inf:
-        return told + _edge(found, right, plain, other)
-    slip = first_slip(lambda value: math.isfinite(value) and close(found, value, near_zero=0.0), _mistakes(plain, other))
+        return complaint + _edge(bandwidth, right, plain, other)
+    slip = first_slip(lambda value: math.isfinite(value) and close(bandwidth, value, near_zero=0.0), _mistakes(plain, other))
     if slip:
-        return f"{told}. {slip}"
-    if not 0 < found < math.inf:
-        return f"{told}. There is one bandwidth at which both take equally long"
-    return f"{told}. At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"
+        return f"{complaint}. {slip}"
+    if not 0 < bandwidth < math.inf:
+        return f"{complaint}. There is one bandwidth at which both take equally long"
+    plain_s, other_s = plain.seconds(bandwidth), other.seconds(bandwidth)
+    return f"{complaint}. At that bandwidth plain takes {plain_s:.4g} s, the other {other_s:.4g} s"
 
 
 def _bandwidth(bytes_per_s: float) -> str:
@@ -164,7 +165,7 @@ def _bandwidth(bytes_per_s: float) -> str:
     return in_words(bytes_per_s, "bytes/s")
 
 
-def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
+def _edge(bandwidth: float, right: float, plain: TimedWay, other: TimedWay) -> str:
     """Explain why the two ways never tie, and that a bandwidth is not negative."""
     if math.isinf(other.steps):
         neither = ", nor does plain: it is never before plain" if math.isinf(plain.steps) else ""
@@ -177,13 +178,13 @@ def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
         wins = "first above some bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
         if (other.all_work_s, other.all_bytes) == (plain.all_work_s, plain.all_bytes):
             wins = "never before plain: both take equally long at any bandwidth"
-    told = (
+    explanation = (
         f": in all, the other sends {in_words(other.all_bytes)} bytes and works {other.all_work_s:.4g} s, plain sends "
         f"{in_words(plain.all_bytes)} and works {plain.all_work_s:.4g} s, so the other is {wins}"
     )
-    if found < 0:
-        told += ". A bandwidth is never negative: ask first whether both tie at any bandwidth"
-    return told
+    if bandwidth < 0:
+        explanation += ". A bandwidth is never negative: ask first whether both tie at any bandwidth"
+    return explanation
 
 
 def _mistakes(plain: TimedWay, other: TimedWay) -> dict[str, float]:

@@ -57,9 +57,9 @@ def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, ste
 
     Raises AssertionError as `drawn_until`.
     """
-    told = n > 1 and k < numbers <= LARGEST_TOLD
+    telling = n > 1 and k < numbers <= LARGEST_TOLD
     first = drawn_until(
-        lambda step: not told or _tells(step),
+        lambda step: not telling or _tells(step),
         lambda: _step(generator, [_sized(generator, numbers, dtype) // 4 for _ in range(n)], k, dtype),
         f"top_k_average for {n} ranks and k = {k}",
     )
@@ -140,7 +140,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
 def residual_slips(step: SparseStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n = len(step.totals)
-    found: dict[str, list[np.ndarray]] = {}
+    by_slip: dict[str, list[np.ndarray]] = {}
     for gradient, residual, total, sent, kept in zip(
         step.gradients, step.residuals, step.totals, step.sent, step.kept, strict=True
     ):
@@ -161,5 +161,5 @@ def residual_slips(step: SparseStep) -> dict[str, ByRank]:
         }  # fmt: skip
 
         for words, value in slips.items():
-            found.setdefault(words, []).append(value)
-    return found
+            by_slip.setdefault(words, []).append(value)
+    return by_slip

@@ -63,7 +63,7 @@ class Sequence1D:
         weighed = WeighedRank(rank, self.work and self.work[rank])
         q = self.of(self.q, rank)
 
-        found = []
+        parts = []
         for step in range(self.world_size):
             source = (rank - step) % self.world_size
             k, v = self.of(self.k, source), self.of(self.v, source)
@@ -77,8 +77,8 @@ class Sequence1D:
             weights = np.exp(scores - greatest)
             weighted = weights @ v.astype(np.float64)
             weighted = weighted * weighed.weights_of(WORK_S, weighted.astype(self.q.dtype))
-            found.append((greatest, weights.sum(axis=1, keepdims=True), weighted))
-        return found
+            parts.append((greatest, weights.sum(axis=1, keepdims=True), weighted))
+        return parts
 
 
 def merged(parts: Sequence[Part]) -> np.ndarray:
@@ -101,19 +101,19 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     n = sequence.world_size
     with np.errstate(all="ignore"):
         of_ranks = [_wrong_merges(sequence.parts(rank)) for rank in range(n)]
-        found = {}
+        by_slip = {}
         for words in of_ranks[0]:
             if n > 1 or words == _UNDIVIDED:
-                found[words] = [rows[words] for rows in of_ranks]
+                by_slip[words] = [rows[words] for rows in of_ranks]
         if not sequence.causal:
-            return found
+            return by_slip
 
-        found["There is no mask: a query sees no later key."] = attended(replace(sequence, causal=False))
+        by_slip["There is no mask: a query sees no later key."] = attended(replace(sequence, causal=False))
         for words, masked_as in _WRONG_MASKS.items():
             # with one rank or two, the supposed owner may be the real one
             if any(masked_as(rank, source) % n != source for rank, source in product(range(n), repeat=2)):
-                found[words] = attended(sequence, lambda rank, source, of=masked_as: of(rank, source) % n)
-    return found
+                by_slip[words] = attended(sequence, lambda rank, source, of=masked_as: of(rank, source) % n)
+    return by_slip
 
 
 _UNDIVIDED = "The weighted sum was not divided by the sum of exp."

@@ -91,10 +91,10 @@ def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
 
     first = int((pairs.max(axis=1) / pairs.mean(axis=1)).argmax())
     busy, idle = int(pairs[first].argmax()), int(pairs[first].argmin())
-    told = (
+    complaint = (
         f"the rounds take {lasts / even:.2f} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
         f"{pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on {pairs[first, idle]:,}. "
     )
     if all(max(one) < min(other) for one, other in pairwise(sorted(tokens, key=min))):
-        return told + "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."
-    return told + "Late tokens see more keys: give every rank early and late tokens in the same mix."
+        return complaint + "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."
+    return complaint + "Late tokens see more keys: give every rank early and late tokens in the same mix."

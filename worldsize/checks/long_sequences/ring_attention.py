@@ -123,18 +123,18 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     wrong = _wrong_rows(returned, ended.trace, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
 
-    found = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the rows", sent)}
+    complaints = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the rows", sent)}
     if sequence.world_size == 1:
-        return found
+        return complaints
     if wrong or sent:
-        return found | {TWO: UNEXAMINED, AHEAD: UNEXAMINED}
+        return complaints | {TWO: UNEXAMINED, AHEAD: UNEXAMINED}
 
     invented = _invented_work(sequence)
     # `metered` is counted in the function's own process: it can only cost points
     held = invented or _too_many_held(ended.trace, sequence) or _too_many_tensors(metered)
-    found[TWO] = though_right("the rows", held)
-    found[AHEAD] = UNEXAMINED if invented else though_right("the rows", _not_ahead(ended.trace, sequence, slow))
-    return found
+    complaints[TWO] = though_right("the rows", held)
+    complaints[AHEAD] = UNEXAMINED if invented else though_right("the rows", _not_ahead(ended.trace, sequence, slow))
+    return complaints
 
 
 def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> Complaint:
@@ -191,14 +191,14 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
             continue
 
         share = times(got / max(expected))
-        told = f"rank {rank} sent {got} bytes, {share} x the n − 1 blocks of keys and values ({max(expected)}). "
+        complaint = f"rank {rank} sent {got} bytes, {share} x the n − 1 blocks of keys and values ({max(expected)}). "
         if any(got in (2 * right, right // 2) for right in expected):
-            return told + "Do you send both keys and values, in the dtype of the task?"
+            return complaint + "Do you send both keys and values, in the dtype of the task?"
         if got > max(expected):
-            return told + (
+            return complaint + (
                 "Send each block over a link once, send no queries, and send nothing in the last round: no block goes home."
             )
-        return told + "Each rank sends its own block, and passes on every other one but the last."
+        return complaint + "Each rank sends its own block, and passes on every other one but the last."
     return None
 
 

@@ -123,12 +123,12 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     if lost:
         return {VALUES: UNEXAMINED, DROPPED: lost, BYTES: UNEXAMINED}
 
-    found = {}
+    complaints = {}
     if mixture.capacity is not None:
-        found[DROPPED] = UNEXAMINED if wrong else None
+        complaints[DROPPED] = UNEXAMINED if wrong else None
     wrong = wrong or _wrong_rows(ended.returned, mixture)
     bytes_sent = UNEXAMINED if wrong else though_right("the rows", _wasteful(ended, mixture))
-    return {VALUES: wrong, **found, BYTES: bytes_sent}
+    return {VALUES: wrong, **complaints, BYTES: bytes_sent}
 
 
 def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
@@ -232,27 +232,27 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
     n, width, item = len(mixture.x), mixture.x[0].shape[1], mixture.x[0].itemsize
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
     # the function runs twice, and each time may tell each rank how many rows go to whom, in 8 bytes a number
-    said = 2 * 8 * (n + 1)
+    counts_bytes = 2 * 8 * (n + 1)
 
     got = ended.trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
             rows = 2 * int(needed[src, dst])
             sent = got.get((src, dst), 0)
-            if src == dst or rows <= sent <= rows + said:
+            if src == dst or rows <= sent <= rows + counts_bytes:
                 continue
 
-            told = (
+            mismatch = (
                 f"rank {src} sent rank {dst} {sent} bytes in a forward and a backward pass; expected {rows} for "
-                f"{count(rows // (width * item), 'row')}, there and back, and up to {said} for their number. "
+                f"{count(rows // (width * item), 'row')}, there and back, and up to {counts_bytes} for their number. "
             )
             if 2 * sent in range(rows, rows + width * item):
-                return told + "Do you send rows in the dtype of the tokens?"
+                return mismatch + "Do you send rows in the dtype of the tokens?"
             if mixture.capacity is not None and sent > rows:
-                return told + "Do not send dropped tokens, and do not pad up to the capacity."
+                return mismatch + "Do not send dropped tokens, and do not pad up to the capacity."
             if sent > rows:
-                return told + "Send a row to its expert's rank alone: not to all ranks, and not padded."
-            return told + "Send rows straight to the expert's rank, and straight back."
+                return mismatch + "Send a row to its expert's rank alone: not to all ranks, and not padded."
+            return mismatch + "Send rows straight to the expert's rank, and straight back."
 
     for rank, returned in enumerate(ended.returned):
         if returned["calls"] > 1:  # counted in the function's own process: it can only cost points

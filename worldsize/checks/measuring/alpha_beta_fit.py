@@ -124,22 +124,22 @@ def _no_pair(got: object) -> Complaint:
     return None
 
 
-def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
-    if _is_close(found, truth):
+def _not_exact(line: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
+    if _is_close(line, truth):
         return None
 
-    got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
+    got = f"got α = {line.alpha_s:.4g} s, B = {line.bandwidth:.4g} bytes/s"
     complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
     slips = {
-        "The two are swapped: α comes first.": _is_close(Truth(found.bandwidth, found.alpha_s), truth),
-        "That is 1/B, the seconds for one byte: invert it.": _close(found.bandwidth, 1 / truth.bandwidth),
-        "A line through zero has no α: fit both at once.": found.alpha_s == 0,
+        "The two are swapped: α comes first.": _is_close(Truth(line.bandwidth, line.alpha_s), truth),
+        "That is 1/B, the seconds for one byte: invert it.": _close(line.bandwidth, 1 / truth.bandwidth),
+        "A line through zero has no α: fit both at once.": line.alpha_s == 0,
         "That α is the time of the smallest message, bytes and all: fit both at once.":
-            _close(found.alpha_s, float(truth.seconds(sizes).min())),
-        "Return α in seconds.": _is_multiple(truth.alpha_s, found.alpha_s, 1e-3, 1e-6),
+            _close(line.alpha_s, float(truth.seconds(sizes).min())),
+        "Return α in seconds.": _is_multiple(truth.alpha_s, line.alpha_s, 1e-3, 1e-6),
         "Return B in bytes a second, not in kB, MB or GB.":
-            _is_multiple(truth.bandwidth, found.bandwidth, 1e3, 2**10, 1e6, 2**20, 1e9, 2**30),
-        "Return B in bytes a second, not in bits.": _is_multiple(found.bandwidth, truth.bandwidth, 8, 8e-6, 8e-9),
+            _is_multiple(truth.bandwidth, line.bandwidth, 1e3, 2**10, 1e6, 2**20, 1e9, 2**30),
+        "Return B in bytes a second, not in bits.": _is_multiple(line.bandwidth, truth.bandwidth, 8, 8e-6, 8e-9),
     }  # fmt: skip
     return complaint + next(compress(slips, slips.values()), "Without noise, every point lies on the line.")
 
@@ -148,16 +148,16 @@ def _is_multiple(value: float, of: float, *factors: float) -> bool:
     return any(_close(factor * of, value) for factor in factors)
 
 
-def _is_close(found: Truth, truth: Truth) -> bool:
-    return _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth)
+def _is_close(line: Truth, truth: Truth) -> bool:
+    return _close(line.alpha_s, truth.alpha_s) and _close(line.bandwidth, truth.bandwidth)
 
 
-def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
+def _off_where_left_out(line: Truth, truth: Truth) -> Complaint:
     """Complain about errors at sizes between the fitted ones, relative to the line without noise."""
     sizes = ASKED
     wanted_s, said_s = truth.seconds(sizes), np.full(len(sizes), np.inf)
-    if found.bandwidth:
-        said_s = found.seconds(sizes)
+    if line.bandwidth:
+        said_s = line.seconds(sizes)
 
     errors = np.abs(said_s / wanted_s - 1)
     worst = int(np.argmax(errors))
@@ -168,7 +168,7 @@ def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
         f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(float(said_s[worst]))}; "
         f"expected about {units.seconds(float(wanted_s[worst]))}, at most {HELD_OUT:.0%} off. "
     )
-    if found.alpha_s < 0:
+    if line.alpha_s < 0:
         complaint += "Its α is below zero: a message would arrive before it was sent. "
     complaint += f"Two of the times are {ENDS_OFF:.0%} off, the smallest and the largest. "
     small, large = errors[:4].max(), errors[-4:].max()

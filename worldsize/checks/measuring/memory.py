@@ -82,17 +82,17 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
         names = ", ".join(f'"{part}"' for part in PARTS)
         return {**dict.fromkeys(training_bytes.points, UNEXAMINED), WEIGHTS: f"expected a dict with {names}, {came}"}
 
-    found: dict[str, Complaint] = dict.fromkeys(training_bytes.points)
+    complaints: dict[str, Complaint] = dict.fromkeys(training_bytes.points)
     for part, expected in measured.items():
-        if not found[PARTS[part]]:
-            found[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])
+        if not complaints[PARTS[part]]:
+            complaints[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])
 
     extra = [part for part in got if part not in PARTS]
-    if extra and not found[WEIGHTS]:
+    if extra and not complaints[WEIGHTS]:
         names = ", ".join(map(repr, extra))
-        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
+        complaints[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
 
-    return found
+    return complaints
 
 
 def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[str, float]) -> Complaint:

@@ -183,34 +183,34 @@ def _told(is_edge: bool, counted: Complaint, ranked: Complaint) -> dict[str, Com
 
 
 def _wrong_form(returned: Sequence[Any]) -> Complaint:
-    for rank, told in enumerate(returned):
-        came = other_than_tuple(tuple(told) if is_row(told) else told, len(NAMES))
+    for rank, metrics in enumerate(returned):
+        came = other_than_tuple(tuple(metrics) if is_row(metrics) else metrics, len(NAMES))
         if came:
             return f"rank {rank}: expected three numbers, recall, precision, average precision, got {came}"
-        for name, value in zip(NAMES, told, strict=True):
+        for name, value in zip(NAMES, metrics, strict=True):
             if isinstance(lone_number(value), str):
                 return f"rank {rank}: expected the {name} as a number, {lone_number(value)}"
     return None
 
 
-def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
+def _wrong_metric(values: np.ndarray, spread: Spread, place: int) -> Complaint:
     right = spread.right()[place]
-    wrong = np.flatnonzero(~np.isclose(found, right, rtol=NEAR, atol=NEAR))
+    wrong = np.flatnonzero(~np.isclose(values, right, rtol=NEAR, atol=NEAR))
     if not wrong.size:
         return None
 
     rank = int(wrong[0])
-    said = f"rank {rank}: expected {right:.6f}, the {NAMES[place]} of all ranks' examples; got {found[rank]:.6f}."
-    if np.isnan(found[rank]):
-        return f"{said} This is 0/0, which counts as 0: nothing is found, or there is nothing to find."
+    complaint = f"rank {rank}: expected {right:.6f}, the {NAMES[place]} of all ranks' examples; got {values[rank]:.6f}."
+    if np.isnan(values[rank]):
+        return f"{complaint} This is 0/0, which counts as 0: nothing is found, or there is nothing to find."
 
     slips = _slips(spread, place)
     if place == 2:
         slips |= _of_the_sum(spread)
-    slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), slips)
-    if not slip and place == 2 and _is_one_by_one(found, *spread.together()):
+    slip = first_slip(lambda given: np.allclose(values, given, rtol=NEAR, atol=NEAR), slips)
+    if not slip and place == 2 and _is_one_by_one(values, *spread.together()):
         slip = _ONE_BY_ONE
-    return f"{said} {slip}".rstrip()
+    return f"{complaint} {slip}".rstrip()
 
 
 _SUMS = {
@@ -302,8 +302,8 @@ def _of_the_sum(spread: Spread) -> dict[str, ValueByRank]:
 _ONE_BY_ONE = "Equal scores were taken one after the other. They are one threshold: the order of equal examples means nothing."
 
 
-def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether some order of equal scores gives `found`: from negatives first to positives first among equals."""
+def _is_one_by_one(values: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> bool:
+    """Return whether some order of equal scores gives `values`: from negatives first to positives first among equals."""
     if len(np.unique(scores)) == len(scores):
         return False
 
@@ -313,7 +313,7 @@ def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) ->
         hits = np.cumsum(ordered)
         bounds.append(float((hits / np.arange(1, len(hits) + 1))[ordered].sum() / max(1, labels.sum())))
     least, most = bounds
-    return bool((found >= least - NEAR).all() and (found <= most + NEAR).all())
+    return bool((values >= least - NEAR).all() and (values <= most + NEAR).all())
 
 
 def _points(scores: np.ndarray, labels: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

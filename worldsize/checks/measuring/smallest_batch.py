@@ -201,25 +201,25 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
             return f"{wanted}. The largest batch may be the answer, too"
         return wanted + _slip(None, job)
 
-    found = number(got)
-    if isinstance(found, str):
-        return f"expected a batch, one whole number, or None, {found}"
-    if found == expected:
+    batch = number(got)
+    if isinstance(batch, str):
+        return f"expected a batch, one whole number, or None, {batch}"
+    if batch == expected:
         if is_whole(got):
             return None
         return f"expected a whole number, an int, got {shown(got)}: the next cells take that many images"
     if expected is None:
         left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
-        return f"expected None, got {found:g}: {left}"
+        return f"expected None, got {batch:g}: {left}"
 
-    wanted = f"expected {expected}, got {found:g}"
-    if found != int(found) or not 1 <= found <= job.most:
-        return f"{wanted}. Expected a whole number from 1 to most, {job.most}{_slip(found, job)}"
-    share = job.share_at(int(found))
+    wanted = f"expected {expected}, got {batch:g}"
+    if batch != int(batch) or not 1 <= batch <= job.most:
+        return f"{wanted}. Expected a whole number from 1 to most, {job.most}{_slip(batch, job)}"
+    share = job.share_at(int(batch))
     wanted += f", with which the all-reduce takes {share:.2%} of the step; {job.share:.2%} is allowed"
-    if found > expected:
+    if batch > expected:
         wanted += f", and {counted(expected, 'example')} are enough"
-    return wanted + _slip(found, job)
+    return wanted + _slip(batch, job)
 
 
 def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:

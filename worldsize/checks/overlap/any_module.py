@@ -80,12 +80,12 @@ class ModuleTraining:
     @cached_property
     def own(self) -> list[dict[str, np.ndarray]]:
         """Each rank's own gradients of the first step, at rank 0's weights; a dict lacks weights without a gradient."""
-        found = []
+        gradients = []
         for rank, task in enumerate(self.tasks):
             model = torch_modules.module(self.tasks[0])
             torch_modules.loss(task, rank, 0, model).backward()
-            found.append({name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None})
-        return found
+            gradients.append({name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None})
+        return gradients
 
     @cached_property
     def learning(self) -> dict[str, np.ndarray]:
@@ -176,7 +176,7 @@ def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTr
 def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[str, Complaint]:
     wrong = None
     for place, training in enumerate(trainings):
-        complaint = _wrong_states([told[place] for told in ended.returned], training)
+        complaint = _wrong_states([states[place] for states in ended.returned], training)
         if complaint:
             wrong = f"{training.name}: {complaint}" if len(trainings) > 1 else complaint
             break
@@ -187,29 +187,29 @@ def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[st
 
 def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complaint:
     for when in ("start", "first", "end"):
-        for rank, told in enumerate(returned):
-            wanted = _expected(training, when, told)
-            complaint = first_complaint(tensor.wrong_on(rank, told[when].get(name)) for name, tensor in wanted.items())
+        for rank, states in enumerate(returned):
+            wanted = _expected(training, when, states)
+            complaint = first_complaint(tensor.wrong_on(rank, states[when].get(name)) for name, tensor in wanted.items())
             if complaint:
                 return complaint
     return None
 
 
-def _expected(training: ModuleTraining, when: str, told: dict) -> dict[str, Expected]:
+def _expected(training: ModuleTraining, when: str, states: dict) -> dict[str, Expected]:
     """Return a module's parameters and buffers as they must be, by name."""
     tensors = {}
     for name, value in training.expected[when].items():
         near = training.near(value)
         tensors[name] = Expected(
             f"`{name}`, as in one process", [value] * training.world_size, rounding=near, near_zero=near,
-            otherwise=partial(_mistake, told=told, training=training, name=name, when=when),
+            otherwise=partial(_mistake, states=states, training=training, name=name, when=when),
         )  # fmt: skip
     return tensors
 
 
-def _mistake(rank: int, got: Any, right: np.ndarray, *, told: dict, training: ModuleTraining, name: str, when: str) -> str:
+def _mistake(rank: int, got: Any, right: np.ndarray, *, states: dict, training: ModuleTraining, name: str, when: str) -> str:
     if when == "start":
-        if not same(told["start"][name], training.starts[rank][name]):
+        if not same(states["start"][name], training.starts[rank][name]):
             return "All ranks begin with rank 0's values: broadcast them."
         if name in training.learning:
             return f"Rank {rank} still has its own random values: broadcast rank 0's before the first step."
@@ -222,12 +222,12 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, told: dict, training: Mo
 
     if name not in training.learning:
         return "It does not learn: no step changes it."
-    if same(told[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
+    if same(states[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
         return "It is off by a rounding error of float32: does each bucket have the dtype of its gradients?"
     if when == "end":
         return "The first step was right: is a set, a list or a gradient left over from the step before?"
 
-    step = (told["start"][name] - told["first"][name]) / training.tasks[0]["rate"]
+    step = (states["start"][name] - states["first"][name]) / training.tasks[0]["rate"]
     near = 10 * training.near(step)
     slip = first_slip(lambda gradient: same(step, gradient, near, near), _slips(training, rank, name))
     if not all(name in gradients for gradients in training.own):
@@ -262,38 +262,39 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
         return None
 
     states = twice = each = 0
-    for one in trainings:
-        states += sum(x.nbytes for x in one.starts[0].values())
-        each += 2 * one.steps * sum(x.nbytes for x in one.learning.values())
+    for training in trainings:
+        states += sum(x.nbytes for x in training.starts[0].values())
+        each += 2 * training.steps * sum(x.nbytes for x in training.learning.values())
         # broadcasting a state_dict sends a tied weight, which has two names, twice
-        model = torch_modules.module(one.tasks[0])
+        model = torch_modules.module(training.tasks[0])
         twice += sum(p.nbytes for _, p in model.named_parameters(remove_duplicate=False))
         twice -= sum(p.nbytes for p in model.parameters())
     extra = trace.total_bytes() / (n - 1) - states - each
     if extra not in (0, twice):
         return _known_bytes(extra, each, twice, trainings)
 
-    if any(one.is_mixed for one in trainings):
+    if any(training.is_mixed for training in trainings):
         return None  # buckets of two dtypes may close in any order
     sums = sent_by_each(trace)[n - 1] / (2 * (n - 1))  # the last rank sends nothing in the initial broadcast
-    expected = sum(one.steps * one.buckets for one in trainings)
+    expected = sum(training.steps * training.buckets for training in trainings)
     if sums == expected:
         return None
-    one, steps = trainings[0], trainings[0].steps
+    training, steps = trainings[0], trainings[0].steps
     return (
         f"rank {n - 1} takes part in {count(round(sums / steps), 'all-reduce')} a step; expected {expected // steps}: "
-        f"{count(len(one.learning), 'gradient')}, the last first, in buckets that close once they hold {one.cap_bytes} bytes."
+        f"{count(len(training.learning), 'gradient')}, the last first, in buckets that close once they hold "
+        f"{training.cap_bytes} bytes."
     )
 
 
 def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[ModuleTraining]) -> str:
     steps, every, frozen, cast = trainings[0].steps, 0, 0, 0
-    for one in trainings:
-        for name, x in one.starts[0].items():
+    for training in trainings:
+        for name, x in training.starts[0].items():
             every += x.nbytes
-            if name not in one.learning:
+            if name not in training.learning:
                 frozen += x.nbytes
-            elif one.is_mixed and x.dtype == np.float32:
+            elif training.is_mixed and x.dtype == np.float32:
                 cast += x.nbytes
 
     known = {

@@ -197,7 +197,7 @@ def hinted(ended: ArenaResult, hints: Sequence[str]) -> ArenaResult:
 def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Examine]) -> dict[str, Complaint]:
     training = replace(training, work=ended.work)
     wrong = wrong_weights.wrong_weights(ended.returned, training)
-    found = {VALUES: wrong}
+    complaints = {VALUES: wrong}
     for name, examine in properties.items():
         complaint = none_sent(ended.trace, "") or examine(ended.trace, training)
         if name in (INSIDE, GRAPHS):  # properties that declared work shows
@@ -206,11 +206,11 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
             complaint = complaint or kept(ended.returned)
         if wrong and name in (INSIDE, GRAPHS):
             complaint = complaint or UNEXAMINED  # both are easy where the sums may be of anything
-        if complaint and name == INSIDE and found.get(BUCKETS):
+        if complaint and name == INSIDE and complaints.get(BUCKETS):
             complaint = UNEXAMINED  # other sums than the buckets' begin at other times
-        found[name] = complaint if wrong else though_right("the weights", complaint)
+        complaints[name] = complaint if wrong else though_right("the weights", complaint)
 
-    return found
+    return complaints
 
 
 def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:

@@ -106,10 +106,10 @@ def _steps(trace: Trace, rank: int, work: Sequence[Span], training: OverlapTrain
     begins = [span.start_s for span in work[::layers]]
     sums = _sums(training)
 
-    found = []
+    records = []
     for step, (begin_s, next_s) in enumerate(pairwise([*begins, float("inf")])):
         within = [t for t in trace.transfers if begin_s <= t.start_s < next_s]
-        found.append(
+        records.append(
             StepRecord(
                 rank=rank,
                 step=step,
@@ -120,7 +120,7 @@ def _steps(trace: Trace, rank: int, work: Sequence[Span], training: OverlapTrain
             )
         )
 
-    return found
+    return records
 
 
 def _sums(training: OverlapTraining) -> list[Sum]:
@@ -130,13 +130,13 @@ def _sums(training: OverlapTraining) -> list[Sum]:
     what = "bucket" if buckets else "tensor"
     numbers = range(len(buckets)) if buckets else reversed(range(len(learning)))
 
-    found = []
+    sums = []
     for number in numbers:
         members = [learning[k] for k in (buckets[number] if buckets else [number])]
         first = min(layer for k in members for layer in training.layers(k))  # backward reaches this layer last
         size_bytes = sum(training.expected[k].nbytes for k in members)
-        found.append(Sum(f"{what} {number}", _layers(training) - first, size_bytes))
-    return found
+        sums.append(Sum(f"{what} {number}", _layers(training) - first, size_bytes))
+    return sums
 
 
 def _too_early(record: StepRecord) -> Complaint:
@@ -157,9 +157,9 @@ def _too_early(record: StepRecord) -> Complaint:
 
 def _too_late(record: StepRecord) -> Complaint:
     """Return a complaint if a sum begins too late; a sum has begun once more bytes are sent than the earlier sums hold."""
-    earlier_bytes = [0, *accumulate(one.size_bytes for one in record.sums)]
-    after = accumulate((one.after for one in record.sums), max)  # a sum queues behind the sums before it
-    for one, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):
+    earlier_bytes = [0, *accumulate(reduction.size_bytes for reduction in record.sums)]
+    after = accumulate((reduction.after for reduction in record.sums), max)  # a sum queues behind the sums before it
+    for reduction, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):
         if over == len(record.work):
             break  # no work is left to overlap with
 
@@ -167,12 +167,12 @@ def _too_late(record: StepRecord) -> Complaint:
         sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
         if sent_bytes <= before_bytes:
             if all(t.start_s >= record.work[-1].end_s for t in record.sent):
-                numbered = " Does each hook know its own number (number=number)?" if one.name.startswith("bucket") else ""
+                numbered = " Does each hook know its own number (number=number)?" if reduction.name.startswith("bucket") else ""
                 return (
                     f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook.{numbered}"
                 )
             return (
-                f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: begin "
+                f"{record.name}, the sum of {reduction.name} had not begun when the work after its last gradient was over: begin "
                 f"each sum in the hook of its last gradient."
             )
 

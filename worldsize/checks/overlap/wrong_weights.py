@@ -97,12 +97,12 @@ class OverlapTraining:
     @cached_property
     def own(self) -> list[list[np.ndarray]]:
         """Each rank's own gradients of the first step, at rank 0's weights; zeros for a missing gradient."""
-        networks, found = _sharing(self._networks()), []
+        networks, gradients = _sharing(self._networks()), []
         for rank in range(self.world_size):
             self._backward(networks, [rank], 0)
-            found.append([_gradient(p) for p in networks[0].parameters()])
+            gradients.append([_gradient(p) for p in networks[0].parameters()])
 
-        return found
+        return gradients
 
     def from_start(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the weights after the first step if all ranks begin with `start`."""

@@ -106,11 +106,11 @@ def _parts(
     edges = list(accumulate(layers, initial=0))
     seconds = [(0.0, 0.0)] * ranks if timed else None
 
-    found = []
+    parts = []
     for part in cut(model, edges, x, y, micro_batches, seconds):
         layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
-        found.append({**part, "layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))})
-    return found
+        parts.append({**part, "layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))})
+    return parts
 
 
 def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, Complaint]:
@@ -169,15 +169,15 @@ def _wrong_list(got: Any, expected: list[np.ndarray], rank: int) -> Complaint:
     if len(got) != len(expected):
         return f"rank {rank}: expected {count(len(expected), 'gradient')}, one for each weight and bias, got {len(got)}"
 
-    for i, (one, want) in enumerate(zip(got, expected, strict=True)):
-        if one is None:
+    for i, (gradient, want) in enumerate(zip(got, expected, strict=True)):
+        if gradient is None:
             return f"rank {rank}: the gradient of {_name(i)} is None: no backward reached this stage's layers"
 
         wanted = f"rank {rank}: expected the gradient of {_name(i)} with shape {list(want.shape)}"
-        if not isinstance(one, np.ndarray):
-            return f"{wanted}, got {kind_in_words(one)}"
-        if one.shape != want.shape:
-            return f"{wanted}, got shape {list(one.shape)}"
+        if not isinstance(gradient, np.ndarray):
+            return f"{wanted}, got {kind_in_words(gradient)}"
+        if gradient.shape != want.shape:
+            return f"{wanted}, got shape {list(gradient.shape)}"
 
     return None
 

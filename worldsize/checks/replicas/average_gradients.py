@@ -89,11 +89,11 @@ def _examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) ->
     if wrong:
         sent = sent or _too_few_to_judge(ended, inputs[0])
     held = MEAN if len(set(counts)) == 1 else UNEVEN
-    found = {held: wrong, BYTES: sent if wrong else though_right("the values", sent)}
+    complaints = {held: wrong, BYTES: sent if wrong else though_right("the values", sent)}
     if held == UNEVEN:
         kept = (changed(noted["more"], (list(counts),), "counts", rank) for rank, noted in enumerate(ended.returned))
-        found[MEAN] = first_complaint(kept)
-    return found
+        complaints[MEAN] = first_complaint(kept)
+    return complaints
 
 
 def _too_few_to_judge(ended: ArenaResult, gradients: Arrays) -> Complaint:

@@ -125,7 +125,7 @@ def history(
     weights = np.append(given["weight"], given["bias"]) + lesson.shift
     table = np.c_[given["x"], np.ones(lesson.count)]
     every_y = [lesson.inputs[rank]["y"][:, 0] for rank in owners]
-    told, kept = [], 0.0
+    by_epoch, kept = [], 0.0
 
     for shares in orders:
         for first in range(0, len(shares[0]), lesson.batch_size):
@@ -137,9 +137,9 @@ def history(
             weights = weights - lesson.rate * step
             kept = step
 
-        told.append(weights)
+        by_epoch.append(weights)
 
-    return np.stack(told)
+    return np.stack(by_epoch)
 
 
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
@@ -203,24 +203,24 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
         if complaint:
             return {ALIKE: UNEXAMINED, TOGETHER: complaint, ORDERS: UNEXAMINED}
 
-    told, orders = list(map(rows_of, returned)), lesson.orders()
+    histories, orders = list(map(rows_of, returned)), lesson.orders()
     right, start = history(lesson, orders), history(lesson, orders, scale=0.0)
-    apart = [rank for rank, rows in enumerate(told) if not alike(rows, told[0], near_zero=NEAR_ZERO)]
-    found = {
+    apart = [rank for rank, rows in enumerate(histories) if not alike(rows, histories[0], near_zero=NEAR_ZERO)]
+    complaints = {
         ALIKE: f"ranks 0 and {apart[0]} hold different weights." if apart else None,
-        TOGETHER: _first_difference(told, right, start, epochs=1),
-        ORDERS: _first_difference(told, right, start, epochs=EPOCHS),
+        TOGETHER: _first_difference(histories, right, start, epochs=1),
+        ORDERS: _first_difference(histories, right, start, epochs=EPOCHS),
     }
 
-    slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
+    slip = first_slip(lambda by_rank: alike(np.stack(histories), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
     if not slip:
         slip = "Does the loader get the sampler, and no shuffle= of its own? Is the optimizer plain SGD with this rate?"
-    for held, complaint in found.items():
+    for held, complaint in complaints.items():
         if complaint:
-            found[held] = f"{complaint} {slip}".strip()
-    if found[TOGETHER]:
-        found[ORDERS] = UNEXAMINED
-    return found
+            complaints[held] = f"{complaint} {slip}".strip()
+    if complaints[TOGETHER]:
+        complaints[ORDERS] = UNEXAMINED
+    return complaints
 
 
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
@@ -229,27 +229,27 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
     if any(_no_history(got, rank) for rank, got in enumerate(histories)):
         return {**_examine(histories, lesson), PARTS: UNEXAMINED, MOVED: UNEXAMINED}
 
-    told = np.stack(list(map(rows_of, histories)))
+    weights = np.stack(list(map(rows_of, histories)))
     ignored = {
         "The check's own build and loss were not used: they are parameters, call them.": replace(lesson, shift=0.0, scale=1.0),
         "The model does not come from build(data): build is a parameter, call it.": replace(lesson, shift=0.0),
         "The loss is not the given one: loss is a parameter, call it.": replace(lesson, scale=1.0),
     }
     for complaint, other in ignored.items():
-        if all(alike(rows[0], history(other, other.orders([0]))[0], near_zero=NEAR_ZERO) for rows in told):
+        if all(alike(rows[0], history(other, other.orders([0]))[0], near_zero=NEAR_ZERO) for rows in weights):
             return {**_examine(histories, other), PARTS: complaint, MOVED: UNEXAMINED}
 
-    found = _examine(histories, lesson)
-    found[PARTS] = UNEXAMINED if found[TOGETHER] else None
-    found[MOVED] = None
+    complaints = _examine(histories, lesson)
+    complaints[PARTS] = UNEXAMINED if complaints[TOGETHER] else None
+    complaints[MOVED] = None
     moved = returned[0]["moved"]
     if not moved["model"]:
-        found[MOVED] = "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
+        complaints[MOVED] = "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
     elif not moved["examples"]:
-        found[MOVED] = (
+        complaints[MOVED] = (
             "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
         )
-    return found
+    return complaints
 
 
 def _no_history(got: Any, rank: int) -> Complaint:
@@ -280,8 +280,8 @@ def _flat(row: Any) -> np.ndarray:
     return np.asarray(row, float).reshape(-1)
 
 
-def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:
-    for rank, rows in enumerate(told):
+def _first_difference(histories: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:
+    for rank, rows in enumerate(histories):
         for epoch in range(epochs):
             if alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
                 continue

@@ -209,13 +209,13 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
     example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
     for n, count, held in COUNTS:  # drawn as they are asked for: an answer that fails needs no more outcomes
-        told = [_outcomes(n, count, arena.draws)]
+        outcomes = [_outcomes(n, count, arena.draws)]
         for _ in range(MORE):
-            told.append(_any_outcomes(count, arena.draws))
+            outcomes.append(_any_outcomes(count, arena.draws))
 
         order = _order(count, n)
         shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(n)]
-        for right in told:
+        for right in outcomes:
             labels = np.array([arena.draws.randrange(LABELS) for _ in right])
             predicted = np.where(right, labels, (labels + 1) % LABELS)
             for rank in range(n):
@@ -223,7 +223,7 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
                 shares[rank].append({"predicted": predicted[own], "labels": labels[own]})
 
         run = partial(arena.group, fn, shares, count, driver=on_ranks.on_each)
-        examine = partial(_examine_sets, told=told, held=held)
+        examine = partial(_examine_sets, outcomes=outcomes, held=held)
         yield Case(f"{ranks_in_words(n)}, {count} examples", run, examine, _ALL_MEET)
 
 
@@ -231,10 +231,10 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
     return np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
 
 
-def _examine_sets(ended: ArenaResult, told: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
+def _examine_sets(ended: ArenaResult, outcomes: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
     """Examine a value of each rank for each set of outcomes; the first set is the one that tells slips apart."""
     by_set = zip(*ended.returned, strict=True)
-    return {held: first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, told, strict=True))}
+    return {held: first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, outcomes, strict=True))}
 
 
 _ALL_MEET = {
@@ -260,11 +260,11 @@ def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
         if any(same) and n < count and count % n:
             continue
 
-        found = len({tuple(np.round(by_rank, 6)) for by_rank in (exact, *slips)})
-        if found > len(slips):
+        distinct = len({tuple(np.round(by_rank, 6)) for by_rank in (exact, *slips)})
+        if distinct > len(slips):
             return right
-        if found > most:
-            best, most = right, found
+        if distinct > most:
+            best, most = right, distinct
 
     raise AssertionError(
         f"exact_accuracy: {MOST_DRAWS} draws for {n} ranks and {count} examples, and in none is every slip wrong"
@@ -276,20 +276,20 @@ def _order(count: int, n: int) -> np.ndarray:
 
 
 def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
-    n, found = len(returned), list(map(number, returned))
-    for rank, value in enumerate(found):
+    n, accuracies = len(returned), list(map(number, returned))
+    for rank, value in enumerate(accuracies):
         if isinstance(value, str):
             return f"rank {rank}: expected the accuracy, one number, {value.replace('the function', 'every rank')}"
 
     exact = float(right.mean())
-    wrong = differing(np.array(found), np.full(n, exact), **ACCURACY)
+    wrong = differing(np.array(accuracies), np.full(n, exact), **ACCURACY)
     if not wrong.size:
         return None
 
     rank = int(wrong[0])
-    said = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {found[rank]:.6f}."
-    slip = first_slip(lambda by_rank: alike(np.array(found), np.array(by_rank), **ACCURACY), _slips(right, n))
-    return f"{said} {slip}".strip()
+    complaint = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {accuracies[rank]:.6f}."
+    slip = first_slip(lambda by_rank: alike(np.array(accuracies), np.array(by_rank), **ACCURACY), _slips(right, n))
+    return f"{complaint} {slip}".strip()
 
 
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:

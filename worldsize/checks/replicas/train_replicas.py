@@ -144,12 +144,12 @@ def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:
 
 def _examine_shares(ended: ArenaResult, lesson: SharesTaken) -> dict[str, Complaint]:
     """Examine a training with each rank's own y, in which only the check's `begin` and `average` give the right weights."""
-    found = lesson.found(_histories(ended))
-    together = _with_counts(found.together, ended, lesson.sizes)
-    used = found.parts or _wrong_bytes(ended, lesson.steps)
+    complaints = lesson.found(_histories(ended))
+    together = _with_counts(complaints.together, ended, lesson.sizes)
+    used = complaints.parts or _wrong_bytes(ended, lesson.steps)
     if together:
         return {TOGETHER: together, PARTS: UNEXAMINED, ORDERS: UNEXAMINED}
-    return {TOGETHER: None, PARTS: used, ORDERS: found.orders}
+    return {TOGETHER: None, PARTS: used, ORDERS: complaints.orders}
 
 
 def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
@@ -237,12 +237,14 @@ def _wrong_bytes(ended: ArenaResult, steps: int) -> Complaint:
         return None
 
     begun, averaged = ended.returned[0]["begun"], len(ended.returned[0]["counts"])
-    said = f"the weights are right, but the ranks sent {got} bytes; begin once and average in {steps} steps send {expected}. "
+    complaint = (
+        f"the weights are right, but the ranks sent {got} bytes; begin once and average in {steps} steps send {expected}. "
+    )
     if begun != 1:
-        return said + f"begin was called {times(begun)} times: the weights travel once, before the first step."
+        return complaint + f"begin was called {times(begun)} times: the weights travel once, before the first step."
     if not averaged:
-        return said + "average was never called: gradients travel through it, at every step."
-    return said + "Examples and weights stay where they are: only gradients travel, once in every step."
+        return complaint + "average was never called: gradients travel through it, at every step."
+    return complaint + "Examples and weights stay where they are: only gradients travel, once in every step."
 
 
 def _wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray) -> Complaint:

@@ -69,21 +69,21 @@ def _lives(arena: Arena, fn: Callable, plan: ResumePlan, wrong: list[str]) -> It
 
         def examine(ended: ArenaResult, life: int = life, ends: dict[int, int] = ends) -> dict[str, Complaint]:
             by_training = list(zip(*ended.returned, strict=True))  # [training][rank]
-            found: dict[str, Complaint] = {}
+            complaints: dict[str, Complaint] = {}
             for (k, end), rows in zip(ends.items(), by_training, strict=True):
                 for name, complaint in _examine(lesson, rows, (life, end, done[k]), whole).items():
-                    found[name] = found.get(name) or complaint
+                    complaints[name] = complaints.get(name) or complaint
 
-                if any(found.values()):
-                    wrong.extend(filter(None, found.values()))
-                    return {RESUMED: UNEXAMINED} | found
+                if any(complaints.values()):
+                    wrong.extend(filter(None, complaints.values()))
+                    return {RESUMED: UNEXAMINED} | complaints
 
                 if life == 0 and end == NEVER:
                     whole.extend(row["returned"]["weight"] for row in rows)
                 if len(rows[0]["file"]):
                     files[k] = rows[0]["file"]
                     done[k] += rows[0]["saved"][-1]
-            return {RESUMED: None} | found  # a first life shows whether there is something to begin again from
+            return {RESUMED: None} | complaints  # a first life shows whether there is something to begin again from
 
         yield Case(
             str(plan) + ("", ", resumed", ", resumed for the second time")[life],
@@ -99,18 +99,18 @@ LifeOf = tuple[int, int, int]  # (life, number of its steps before it is ended, 
 def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
     life, end, done = of
     kind = RESUMED if life else ALL_STEPS
-    found: dict[str, Complaint] = {kind: None, SAVED: UNEXAMINED}
+    complaints: dict[str, Complaint] = {kind: None, SAVED: UNEXAMINED}
     complaint = _apart(rows) or _wrong_places(lesson, rows, of)
     if complaint:
-        return found | {kind: f"{_when(lesson, of)}{complaint}"}
+        return complaints | {kind: f"{_when(lesson, of)}{complaint}"}
 
     saves = _wrong_saves(lesson, rows, of)
-    found = {kind: saves if life else None, SAVED: saves}  # a later life's saves cost points: the first life's were right
+    complaints = {kind: saves if life else None, SAVED: saves}  # a later life's saves cost points: the first life's were right
     if end == NEVER:
-        found[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole) or found[kind]
-    if found[kind]:
-        found[kind] = f"{_when(lesson, of)}{found[kind]}"
-    return found
+        complaints[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole) or complaints[kind]
+    if complaints[kind]:
+        complaints[kind] = f"{_when(lesson, of)}{complaints[kind]}"
+    return complaints
 
 
 def _when(lesson: Lesson, of: LifeOf) -> str:

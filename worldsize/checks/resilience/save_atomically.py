@@ -75,14 +75,14 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
             lambda rows, before=before, data=data, deaths=deaths: _examine_kills(rows, deaths, before, data),
         )
 
-    one, other = drawn(SMALL), drawn(SMALL + 7)
+    content, other = drawn(SMALL), drawn(SMALL + 7)
     for first, second in ((NAME, PEER), (NEIGHBOUR, NAME)):
-        meetings = [scenario({}, save(one, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)]
+        meetings = [scenario({}, save(content, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)]
         dies = ["byte", int(draws.integers(1, SMALL))]
         yield case(
             f"{first} and {second} are saved at once",
-            [*meetings, scenario({}, save(one, first, dies=dies), save(other, second))],
-            lambda rows, right={first: one, second: other}: {
+            [*meetings, scenario({}, save(content, first, dies=dies), save(other, second))],
+            lambda rows, right={first: content, second: other}: {
                 APART: of_both(first_complaint(_met(row, right) for row in rows[:-1]), _beside_the_dead(rows[-1], right))
             },
         )
@@ -147,25 +147,25 @@ def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray) -> Complaint
 def _examine_kills(
     rows: list[Row], deaths: list[Any], before: np.ndarray | None, data: np.ndarray
 ) -> dict[str, Complaint]:
-    found: dict[str, Complaint] = {WHOLE: None}
+    complaints: dict[str, Complaint] = {WHOLE: None}
     for row, death in zip(rows, deaths, strict=True):
         ended, left = row["ended"][0], row["files"].get(NAME)
         if death is None:
-            found[WHOLE] = _not_saved([row], (data,))
-        elif found[WHOLE] is None and not _is_one_of(left, before, data):
-            found[WHOLE] = _torn(ended, death, left, before, data)
+            complaints[WHOLE] = _not_saved([row], (data,))
+        elif complaints[WHOLE] is None and not _is_one_of(left, before, data):
+            complaints[WHOLE] = _torn(ended, death, left, before, data)
         if death and death[0] == "full":
-            found[ERROR] = _error_kept(ended, death, left, data)
+            complaints[ERROR] = _error_kept(ended, death, left, data)
 
     folders = [row["ended"][0]["elsewhere"] for row in rows if row["ended"][0].get("elsewhere")]
-    if folders and found[WHOLE]:  # the torn file was copied from there
-        found[WHOLE] += f" Besides, {_elsewhere(folders[0])}"
+    if folders and complaints[WHOLE]:  # the torn file was copied from there
+        complaints[WHOLE] += f" Besides, {_elsewhere(folders[0])}"
     elif folders:
-        found[WHOLE] = _elsewhere(folders[0])
-    found[WHOLE] = found[WHOLE] or first_complaint(_touched(row["ended"][0]) for row in rows)
-    if found[WHOLE] and ERROR in found:  # a save in place loses the old file, whatever its caller is told
-        found[ERROR] = UNEXAMINED
-    return found
+        complaints[WHOLE] = _elsewhere(folders[0])
+    complaints[WHOLE] = complaints[WHOLE] or first_complaint(_touched(row["ended"][0]) for row in rows)
+    if complaints[WHOLE] and ERROR in complaints:  # a save in place loses the old file, whatever its caller is told
+        complaints[ERROR] = UNEXAMINED
+    return complaints
 
 
 def _touched(ended: dict[str, Any]) -> Complaint:

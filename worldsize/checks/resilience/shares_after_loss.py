@@ -145,27 +145,27 @@ def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
     for sample in taken:
         if sample in order:
             continue
-        told = f"sample {sample} is not in the epoch."
+        complaint = f"sample {sample} is not in the epoch."
         if sorted(taken.elements()) == list(range(loss.done, loss.samples)):
-            return f"{told} The shares hold places in the order, not samples: take order[k]."
-        return told
+            return f"{complaint} The shares hold places in the order, not samples: take order[k]."
+        return complaint
 
     times = [taken[sample] for sample in order]
     again = loss.done - times[: loss.done].count(0)
     missing = times[loss.done :].count(0)
     twice = loss.left - missing - times[loss.done :].count(1)
-    found = []
+    mistakes = []
     if again:
-        found.append(f"{count(again, 'sample')} taken of the {loss.done} done already")
+        mistakes.append(f"{count(again, 'sample')} taken of the {loss.done} done already")
     if twice:
-        found.append(f"{count(twice, 'sample')} taken more than once")
+        mistakes.append(f"{count(twice, 'sample')} taken more than once")
     if missing:
-        found.append(f"{count(missing, 'sample')} missing")
-    if not found:
+        mistakes.append(f"{count(missing, 'sample')} missing")
+    if not mistakes:
         return None
 
-    told = f"the shares do not match the {count(loss.left, 'sample')} left: {', '.join(found)}."
-    return f"{told} {_slip(shares, loss, order)}".rstrip()
+    complaint = f"the shares do not match the {count(loss.left, 'sample')} left: {', '.join(mistakes)}."
+    return f"{complaint} {_slip(shares, loss, order)}".rstrip()
 
 
 def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:

@@ -118,13 +118,13 @@ class LayerGathers:
         if len(self._messages[0]) != len(of_step) * self._steps:  # the last layer's weight stays for its backward pass
             of_step.remove(self._layers)
 
-        found = []
+        gathers = []
         for rank, own in enumerate(self._messages):
             arrivals = [message.end_s for _, message in self._messages[1 - rank]]  # of the other rank's parts, here
             for place, ((layer, sent), arrived_s) in enumerate(zip(own, arrivals, strict=True)):
                 step, k = divmod(place, len(of_step))
-                found.append(_Gather(rank, layer, step * len(self._works) + of_step[k], sent.start_s, arrived_s))
-        return found
+                gathers.append(_Gather(rank, layer, step * len(self._works) + of_step[k], sent.start_s, arrived_s))
+        return gathers
 
     def _named(self, gather: _Gather) -> str:
         return f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)})"

@@ -108,15 +108,15 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
     wrong = _wrong_weights(held, right, task)
 
     too_large = _too_large(states, right)
-    found = {
+    complaints = {
         WEIGHTS: wrong,
         STATE: too_large or _wrong_state(states, right, task) or _holds_more(ended.returned, right),
         # the right number of bytes earns nothing if the weights are wrong
         MESSAGES: UNEXAMINED if wrong else _wrong_messages(ended, n, task.steps, task.weights.nbytes),
     }
     if too_large:  # the cause first: keeping all state is what made the weights wrong
-        return {STATE: found.pop(STATE), **found}
-    return found
+        return {STATE: complaints.pop(STATE), **complaints}
+    return complaints
 
 
 @dataclass(frozen=True)
@@ -242,17 +242,17 @@ def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Com
     The function's own process measures both, so the result can only cost points.
     """
     whole = len(right[0].weights)
-    for rank, told in enumerate(returned):
+    for rank, report in enumerate(returned):
         own = right[rank].mean
         if len(own) == whole:
             continue
-        stored = told["storage"] // own.itemsize
+        stored = report["storage"] // own.itemsize
         if stored > 2 * len(own):
             return (
                 f"rank {rank}: its state consists of slices of tensors of {stored} numbers, which stay in memory whole; its "
                 f"own part needs {2 * len(own)}. Make the state for its own part alone."
             )
-        most = max(told["held"])
+        most = max(report["held"])
         if most > 1:
             return (
                 f"rank {rank}: between two steps it holds {most} tensors as large as all weights, besides the weights and the "
@@ -266,14 +266,16 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> 
     if complaint:
         return complaint
 
-    one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
-    if got == 2 * one:
+    half_bytes, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
+    if got == 2 * half_bytes:
         return None
 
-    share = times(got / one * (n - 1))
-    told = f"the weights are right, but all ranks together sent {share} x the weights' bytes a step, expected {2 * (n - 1)} x. "
-    if got == 3 * one:
-        return told + "An all-reduce is a reduce-scatter and an all-gather; a rank needs only its own part of the sum."
-    if got < 2 * one:
-        return told + "After every step each rank needs all weights, for its next gradient."
-    return told + "Reduce-scatter the gradient, gather the weights, and send nothing else."
+    share = times(got / half_bytes * (n - 1))
+    mismatch = (
+        f"the weights are right, but all ranks together sent {share} x the weights' bytes a step, expected {2 * (n - 1)} x. "
+    )
+    if got == 3 * half_bytes:
+        return mismatch + "An all-reduce is a reduce-scatter and an all-gather; a rank needs only its own part of the sum."
+    if got < 2 * half_bytes:
+        return mismatch + "After every step each rank needs all weights, for its next gradient."
+    return mismatch + "Reduce-scatter the gradient, gather the weights, and send nothing else."

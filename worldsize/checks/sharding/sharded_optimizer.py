@@ -130,7 +130,7 @@ class OneProcess:
 
 def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> OneProcess:  # noqa: B008, it is frozen
     """Train with the whole optimizer in this process."""
-    given, found = task.given(), OneProcess()
+    given, result = task.given(), OneProcess()
     model = any_optimizer.model_of(task.model, task.seed)
     parameters = list(model.parameters())
     optimizers = []
@@ -144,7 +144,7 @@ def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> On
         for rank in range(task.world_size):
             loss = any_optimizer.loss_of(task.model, model, task.seed, step, rank)
             (loss * slip.scale / task.world_size).backward()
-        found.with_gradient.append(sum(p.nbytes for p in parameters if p.grad is not None))
+        result.with_gradient.append(sum(p.nbytes for p in parameters if p.grad is not None))
         for p in parameters:
             if slip.zeros and p.grad is None:
                 p.grad = torch.zeros_like(p)
@@ -152,10 +152,10 @@ def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> On
     if slip.one_rate:
         given["second_rate"] = 0.0
     any_optimizer.train(model, make, given, backward)
-    found.weights = [p.detach().numpy() for p in parameters]
+    result.weights = [p.detach().numpy() for p in parameters]
     for state in optimizers[0].state.values():
-        found.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))  # no step counts
-    return found
+        result.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))  # no step counts
+    return result
 
 
 def _slipping(kind: type, slip: OptimizerSlip) -> type:
@@ -165,8 +165,8 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
         def add_param_group(self, group: dict[str, Any]) -> None:
             if not (slip.adds_nothing and self.state):
                 super().add_param_group(group)
-                told = {name: value for name, value in self.param_groups[-1].items() if name != "params"}
-                self.told = [*getattr(self, "told", []), told]
+                options = {name: value for name, value in self.param_groups[-1].items() if name != "params"}
+                self.told = [*getattr(self, "told", []), options]
 
         def zero_grad(self, set_to_none: bool = True) -> None:
             if not slip.never_zeroed:
@@ -174,11 +174,11 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
 
         def step(self, closure: Any = None) -> None:
             now = [dict(group) for group in self.param_groups]
-            for group, told in zip(self.param_groups, self.told, strict=True):
+            for group, options in zip(self.param_groups, self.told, strict=True):
                 if slip.deaf:
-                    group.update(told)
+                    group.update(options)
                 if slip.heard:
-                    group.update({name: value for name, value in told.items() if name not in slip.heard})
+                    group.update({name: value for name, value in options.items() if name not in slip.heard})
 
             if slip.forgetful:
                 self.state.clear()
@@ -274,16 +274,16 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
     whole, n = sum(right.state), task.world_size
     most = whole / n + max(right.state)  # parameters are dealt out whole, so one more may fall to a rank
 
-    for rank, told in enumerate(returned):
-        if not told["made"]:
+    for rank, report in enumerate(returned):
+        if not report["made"]:
             return f"rank {rank} made no optimizer of the class `kind`: let one take the steps."
-        if n > 1 and told["state"] > most:
-            everything = ", as much as for all parameters: nothing is saved" * (told["state"] >= whole)
+        if n > 1 and report["state"] > most:
+            everything = ", as much as for all parameters: nothing is saved" * (report["state"] >= whole)
             why = "Deal whole parameters out by size, not by number; and note that a slice keeps its whole tensor in memory."
             if task.kind == "Adagrad":
                 why = "Adagrad makes its state as soon as it has a parameter: give it this rank's part alone."
             return (
-                f"rank {rank} keeps {told['state']} bytes of state{everything}; expected at most {most:.0f}, 1/{n} of the "
+                f"rank {rank} keeps {report['state']} bytes of state{everything}; expected at most {most:.0f}, 1/{n} of the "
                 f"whole and the largest parameter's. {why}"
             )
     return None

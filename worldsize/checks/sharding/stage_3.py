@@ -157,23 +157,23 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     stack = replace(stack, work=ended.work)
     wrong = _wrong_parts(ended.returned, stack)
-    found = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the weights", _wrong_bytes(ended, stack))}
+    complaints = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the weights", _wrong_bytes(ended, stack))}
     if stack.world_size == 1:
-        return found
+        return complaints
 
     invented = _invented_work(stack, wrong is None)
     if stack.world_size > 2:  # messages do not tell their layers here; but what works on two ranks alone is no stage 3
         unseen = invented or _gathers_too_little(ended, stack)
-        return found | dict.fromkeys((TWO, PREFETCH), UNEXAMINED if unseen else None)
+        return complaints | dict.fromkeys((TWO, PREFETCH), UNEXAMINED if unseen else None)
 
     gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
     too_many = gathers.too_many_at_once() or invented
-    found[TWO] = UNEXAMINED if wrong else though_right("the weights", too_many)
+    complaints[TWO] = UNEXAMINED if wrong else though_right("the weights", too_many)
     # gathering everything at once is not prefetching one layer
-    found[PREFETCH] = UNEXAMINED if too_many else gathers.not_ahead()
+    complaints[PREFETCH] = UNEXAMINED if too_many else gathers.not_ahead()
     if not wrong:
-        found[PREFETCH] = though_right("the weights", found[PREFETCH])
-    return found
+        complaints[PREFETCH] = though_right("the weights", complaints[PREFETCH])
+    return complaints
 
 
 def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
@@ -240,13 +240,13 @@ def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, targ
         made.append(np.tanh(values[-1] @ w.T))
         values.append(made[-1] * rank.weights_of(WORK_S, made[-1]))
 
-    grad, found = values[-1] - target, []
+    grad, gradients = values[-1] - target, []
     for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(made), strict=True):
         inward = grad * rank.weights_of(WORK_S, grad) * (1 - y**2)
-        found.append(inward.T @ x_in)
+        gradients.append(inward.T @ x_in)
         grad = inward @ w
 
-    return found[::-1]
+    return gradients[::-1]
 
 
 def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
@@ -282,15 +282,15 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
         return None
 
     each, last = got / times_sent, sizes[-1]
-    told = f"all ranks together sent {times(each / whole)} x the weights (n − 1) times a step, expected 3 x. "
+    mismatch = f"all ranks together sent {times(each / whole)} x the weights (n − 1) times a step, expected 3 x. "
     if each == 2 * whole:
-        return told + (
+        return mismatch + (
             "One gather is missing: weights stay whole between forward and backward, as in stage 2, or nothing is summed."
         )
     if 3 * whole < each < 4 * whole - last:
-        return told + "One gather too many: gather each weight twice a step, for its forward and for its backward pass."
+        return mismatch + "One gather too many: gather each weight twice a step, for its forward and for its backward pass."
     if each in (4 * whole, 4 * whole - last):
-        return told + "An all-reduce has two halves: a rank needs only its own part of the sum of gradients."
+        return mismatch + "An all-reduce has two halves: a rank needs only its own part of the sum of gradients."
     if each < 3 * whole:
-        return told + "Gather each weight for the forward and for the backward pass, and reduce-scatter each gradient."
-    return told + "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."
+        return mismatch + "Gather each weight for the forward and for the backward pass, and reduce-scatter each gradient."
+    return mismatch + "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."

@@ -307,9 +307,9 @@ def _bytes(size_bytes: int, what: str, spared_bytes: int = 0) -> NeededBytes:
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Expected]]:
     """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
-    found: dict[str, list[Expected]] = {}
+    parts: dict[str, list[Expected]] = {}
     for key, tensors in expected.items():
-        found[key] = []
+        parts[key] = []
         for k, (name, value) in enumerate(tensors.items()):
-            found[key].append(part(name, value, {words: getattr(run, key)[k] for words, run in slips.items()}))
-    return found
+            parts[key].append(part(name, value, {words: getattr(run, key)[k] for words, run in slips.items()}))
+    return parts

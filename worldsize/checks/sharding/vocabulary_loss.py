@@ -140,16 +140,16 @@ class WordsSlip:
 def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
     """Return each rank's mean loss, in float64. Megatron-LM, section 3."""
     log_sums, right = _log_sums(task, slip), _right(task, slip)
-    made = [one - logit for one, logit in zip(log_sums, right, strict=True)]
+    made = [log_sum - logit for log_sum, logit in zip(log_sums, right, strict=True)]
     if slip.mean == "sum":
-        return [one.sum() for one in made]
+        return [by_token.sum() for by_token in made]
     if slip.mean == "of own":
         means = []
-        for rank, one in enumerate(made):
+        for rank, by_token in enumerate(made):
             mine = _mine(task, rank)
-            means.append(one[mine].mean() if mine.any() else 0.0)
+            means.append(by_token[mine].mean() if mine.any() else 0.0)
         return [np.mean(means)] * task.world_size
-    return [one.mean() for one in made]
+    return [by_token.mean() for by_token in made]
 
 
 def _mine(task: VocabularyCase, rank: int) -> np.ndarray:
@@ -174,7 +174,7 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
 
 def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     """Return the target words' logits, [tokens], as each rank would have them."""
-    found = []
+    logits = []
     for rank in range(task.world_size):
         part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]
         if slip.right == "unshifted":
@@ -182,10 +182,10 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
         lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above")
         mine = (local >= lowest) & (local < end) & (task.words[rank] > 0)
         column = np.clip(local, 0, max(task.words[rank] - 1, 0))
-        found.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
+        logits.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
     if slip.right == "own":
-        return found
-    return [np.sum(found, axis=0)] * task.world_size
+        return logits
+    return [np.sum(logits, axis=0)] * task.world_size
 
 
 _LOSS_SLIPS = {
@@ -233,26 +233,26 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     expected = float(losses(task)[0])
     named = {words: losses(task, slip) for slip, words in _LOSS_SLIPS.items()}
     for rank, (got, _) in enumerate(ended.returned):
-        found = lone_number(got)
-        if isinstance(found, str):
-            return f"rank {rank}: expected the loss as one number, {found}"
-        if close(found, expected, near):
+        loss = lone_number(got)
+        if isinstance(loss, str):
+            return f"rank {rank}: expected the loss as one number, {loss}"
+        if close(loss, expected, near):
             continue
 
-        told = f"rank {rank}: expected a loss of {expected:.9g}, got {found:.9g}. "
-        if not np.isfinite(found):
-            return f"{told}{_NO_WORDS} {_OVERFLOW}" if 0 in task.words else told + _OVERFLOW
-        slip = first_slip(lambda given, found=found, rank=rank: close(found, float(given[rank]), near), named)
-        if not slip and close(found, expected, SINGLE):
+        mismatch = f"rank {rank}: expected a loss of {expected:.9g}, got {loss:.9g}. "
+        if not np.isfinite(loss):
+            return f"{mismatch}{_NO_WORDS} {_OVERFLOW}" if 0 in task.words else mismatch + _OVERFLOW
+        slip = first_slip(lambda given, loss=loss, rank=rank: close(loss, float(given[rank]), near), named)
+        if not slip and close(loss, expected, SINGLE):
             slip = SINGLE_WORDS
-        return (told + slip).rstrip()
+        return (mismatch + slip).rstrip()
 
     return None
 
 
 def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
     """Return each rank's gradient of the loss with respect to its own logits: (softmax − one-hot) / tokens."""
-    found = []
+    slopes = []
     for rank, log_sum in enumerate(_log_sums(task, slip)):
         part, local, own = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank], _mine(task, rank)
         with np.errstate(all="ignore"):
@@ -261,8 +261,8 @@ def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.nd
             slope[np.arange(len(part)), np.clip(local, 0, task.words[rank] - 1)] -= 1
         elif slip.hot == "own":
             slope[np.flatnonzero(own), local[own]] -= 1
-        found.append(slope / len(part) if slip.divided else slope)
-    return found
+        slopes.append(slope / len(part) if slip.divided else slope)
+    return slopes
 
 
 _GRADIENT_SLIPS = {
@@ -296,12 +296,12 @@ def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     if got <= MOST_NUMBERS * a_number_each:
         return None
 
-    told = (
+    complaint = (
         f"all ranks together sent {got} bytes, {times(got / a_number_each)} numbers a token from each rank to every other; "
         f"{MOST_NUMBERS} are enough. "
     )
     if got >= task.logits.nbytes:
-        return told + (
+        return complaint + (
             "Do the logits travel? Send only the highest logit of a rank's words, a sum of exponentials and the right logit."
         )
-    return told + "Put a rank's numbers for all tokens in one tensor, and gather it once."
+    return complaint + "Put a rank's numbers for all tokens in one tensor, and gather it once."

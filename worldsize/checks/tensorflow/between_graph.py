@@ -73,69 +73,69 @@ _ADVICE = {
 }
 
 
-def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
+def _examine(reports: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
     unexamined = dict.fromkeys(between_graph.points, UNEXAMINED)
-    for worker, one in enumerate(told):
-        complaint = _misplaced(worker, one)
+    for worker, report in enumerate(reports):
+        complaint = _misplaced(worker, report)
         if complaint:
             return {**unexamined, PLACES: complaint}
 
-    for worker, one in enumerate(told):
-        complaint = _wrong_chief(worker, one["chief"])
+    for worker, report in enumerate(reports):
+        complaint = _wrong_chief(worker, report["chief"])
         if complaint:
             return {**unexamined, PLACES: None, CHIEF: complaint}
 
-    for worker, one in enumerate(told):
-        if "session" in one:
+    for worker, report in enumerate(reports):
+        if "session" in report:
             would = {
                 "ChiefSessionCreator": "would fill the variables, too",
                 "WorkerSessionCreator": "waits for another worker to fill the variables, and none does",
-            }[one["session"]]
+            }[report["session"]]
             complaint = (
                 f"worker {worker}'s session {would}: give MonitoredTrainingSession is_chief=True on worker 0, and False on all "
                 f"others."
             )
             return {**unexamined, PLACES: None, CHIEF: complaint}
 
-    for worker, one in enumerate(told):
-        if "waited" in one:
+    for worker, report in enumerate(reports):
+        if "waited" in report:
             late = "Do all workers use the same servers, and does only worker 0's session get is_chief=True?"
-            return {**unexamined, PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {late}"}
+            return {**unexamined, PLACES: None, CHIEF: None, STEPS: f"worker {worker} {report['waited']}. {late}"}
 
-    for worker, one in enumerate(told):
-        if "hooked" not in one:
+    for worker, report in enumerate(reports):
+        if "hooked" not in report:
             complaint = (
                 f"worker {worker}: the session did not get the hooks that build returned (hooks=hooks): they decide when it "
                 f"stops. Run steps while not session.should_stop()."
             )
             return {**unexamined, PLACES: None, CHIEF: None, STEPS: complaint}
 
-    found: dict[str, Complaint] = dict.fromkeys((PLACES, CHIEF, STEPS, THREADS))
-    found[WEIGHTS] = _wrong_weights(told, inputs)
-    for worker, one in enumerate(told):
-        found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
-        found[THREADS] = found[THREADS] or _long_wait(worker, one.get("grace_s"))
+    complaints: dict[str, Complaint] = dict.fromkeys((PLACES, CHIEF, STEPS, THREADS))
+    complaints[WEIGHTS] = _wrong_weights(reports, inputs)
+    for worker, report in enumerate(reports):
+        complaints[STEPS] = complaints[STEPS] or _wrong_list(worker, report["returned"], inputs[worker]["steps"])
+        complaints[THREADS] = complaints[THREADS] or _long_wait(worker, report.get("grace_s"))
 
-    return found
+    return complaints
 
 
-def _misplaced(worker: int, one: dict) -> Complaint:
-    if not one["built"]:
+def _misplaced(worker: int, report: dict) -> Complaint:
+    if not report["built"]:
         return f"worker {worker}: build was never called: it makes the graph"
 
-    operation = one["operation"] or "no device"
-    outside = [device or "no device" for device in one["variables"] if not device.startswith("/job:ps")]
+    operation = report["operation"] or "no device"
+    outside = [device or "no device" for device in report["variables"] if not device.startswith("/job:ps")]
     if outside:
         return (
             f"worker {worker}: expected the variables on /job:ps, got {outside[0]}. Call build inside tf.device(…) with a "
             "replica_device_setter that knows the cluster."
         )
-    if not one["operation"].startswith(f"/job:worker/task:{worker}"):
+    if not report["operation"].startswith(f"/job:worker/task:{worker}"):
         other = "that is another worker's" if "task:" in operation else "the worker is missing: give worker_device"
         return f"worker {worker}: expected operations on /job:worker/task:{worker}, got {operation}: {other}"
-    if len(set(one["variables"])) < SERVERS:
+    if len(set(report["variables"])) < SERVERS:
         return (
-            f"worker {worker}: all variables lie on {one['variables'][0]}, but there are {SERVERS} servers. "
+            f"worker {worker}: all variables lie on {report['variables'][0]}, but there are {SERVERS} servers. "
             "replica_device_setter(cluster=…) spreads them over all."
         )
     return None
@@ -173,8 +173,8 @@ def _wrong_list(worker: int, returned: Any, steps: int) -> Complaint:
     return f"worker {worker}: expected the results of {steps} steps, in order, got {list(returned)!r:.60}"
 
 
-def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
-    held = [one["weights"] for one in told if one["weights"] is not None]
+def _wrong_weights(reports: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
+    held = [one["weights"] for one in reports if one["weights"] is not None]
     if not held:
         return "no worker filled the weights on the server: does each worker have its own variables?"
 

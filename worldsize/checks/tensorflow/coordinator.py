@@ -238,9 +238,9 @@ def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
 def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
     value = number(got)
     right, of = np.sum(truth, axis=0).tolist()
-    told = f"{right} of {of} answers are right, so {right / of:.4f}; "
+    complaint = f"{right} of {of} answers are right, so {right / of:.4f}; "
     if isinstance(value, str):
-        return told + value
+        return complaint + value
     if close(value, right / of):
         return None
 
@@ -259,4 +259,4 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
         "That is the last part alone": truth[-1][0] / truth[-1][1],
         "That is the first part alone": truth[0][0] / truth[0][1],
     }  # fmt: skip
-    return f"{told}got {value:.6g}{first_named(value, mistakes)}"
+    return f"{complaint}got {value:.6g}{first_named(value, mistakes)}"

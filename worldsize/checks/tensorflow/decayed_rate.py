@@ -54,15 +54,15 @@ def decayed_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = arena.draws
     start, factor = round(draws.uniform(0.15, 0.5), 3), round(draws.uniform(0.5, 0.8), 2)
 
-    one = DecayPlan(600, 6, towers=1, epochs_per_decay=2, start=start, factor=factor)
+    one_tower = DecayPlan(600, 6, towers=1, epochs_per_decay=2, start=start, factor=factor)
     for step in (0, 2650, 199, 200):  # 2650 is far on, where no two mistakes agree; 199 and 200 are the edge of a stair
-        yield _case(arena, fn, step, one, ONE)
+        yield _case(arena, fn, step, one_tower, ONE)
 
-    four = replace(one, examples=2400, towers=4, epochs_per_decay=3)
+    four_towers = replace(one_tower, examples=2400, towers=4, epochs_per_decay=3)
     for step in (0, 2500, 299, 300):
-        yield _case(arena, fn, step, four, MORE)
+        yield _case(arena, fn, step, four_towers, MORE)
 
-    broken = replace(one, examples=1000, batch=30, towers=4, epochs_per_decay=3)  # 8.33 steps an epoch, 25 a stair
+    broken = replace(one_tower, examples=1000, batch=30, towers=4, epochs_per_decay=3)  # 8.33 steps an epoch, 25 a stair
     for step in (245, 265):  # past 10 stairs of 24 (8 steps an epoch), and not yet 10 of 27 (9 steps)
         yield _case(arena, fn, step, broken, MORE)
 

@@ -54,15 +54,15 @@ def missing_devices(arena: Arena, fn: Callable) -> Iterable[Case]:
     there = {f"CPU:{k}" for k in range(n)}
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        found: dict[str, Complaint] = {PLAIN: None, ODD: None}
+        complaints: dict[str, Complaint] = {PLAIN: None, ODD: None}
 
         for k, (asked, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
             held = PLAIN if k < PLAIN_CASES else ODD
             complaint = _wrong_names(asked, got, there)
-            if complaint and not found[held]:
-                found[held] = f"missing_devices({asked}): {complaint}"
+            if complaint and not complaints[held]:
+                complaints[held] = f"missing_devices({asked}): {complaint}"
 
-        return found
+        return complaints
 
     run = Case(
         f"{n} logical CPUs",
@@ -136,15 +136,15 @@ def tree_sum(arena: Arena, fn: Callable) -> Iterable[Case]:
         return replace(alone, inputs=ended.returned)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        found: dict[str, Complaint] = dict.fromkeys(tree_sum.points)
+        complaints: dict[str, Complaint] = dict.fromkeys(tree_sum.points)
         for (n, dtype), traced, row in zip(plans, ended.inputs[0], ended.returned[0], strict=True):
             wrong = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
             for held, complaint in wrong.items():
                 if complaint:
                     complaint = f"{count(n, 'device')}: {complaint}"
-                found[held] = of_both(found[held], complaint)
+                complaints[held] = of_both(complaints[held], complaint)
 
-        return found
+        return complaints
 
     return [Case("one sum", run, examine)]
 

@@ -100,13 +100,13 @@ def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
     if close(value, lost, WHOLE):
         return None
 
-    told = f'"{name}": {made} updates were made and {made - lost} arrived, so {lost} are lost; got {value:g}'
+    complaint = f'"{name}": {made} updates were made and {made - lost} arrived, so {lost} are lost; got {value:g}'
     if not np.isfinite(value):
-        return f"{told}. Where the gradient is 0 the weight does not move: leave that element out"
+        return f"{complaint}. Where the gradient is 0 the weight does not move: leave that element out"
 
     if abs(value - lost) < 0.5:
-        return f"{told}. Updates are lost in whole numbers, and floats are a little off: round"
-    return told + first_named(value, _mistakes(run, lost, name, value), UNROUNDED)
+        return f"{complaint}. Updates are lost in whole numbers, and floats are a little off: round"
+    return complaint + first_named(value, _mistakes(run, lost, name, value), UNROUNDED)
 
 
 def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, float]:

@@ -50,14 +50,14 @@ def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
         cases.append({"start": start, "steps": examples, "traced": index % 2 == 1, "rate": RATE, "penalty": L2})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        found: dict[str, Complaint] = {EVEN: None, UNEVEN: None, LOSS: None}
+        complaints: dict[str, Complaint] = {EVEN: None, UNEVEN: None, LOSS: None}
         for index, (case, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
             held = EVEN if index < 2 else UNEVEN
             weights, returned = _wrong_training(case, got)
-            found[held] = found[held] or weights
-            found[LOSS] = of_both(found[LOSS], returned)
+            complaints[held] = complaints[held] or weights
+            complaints[LOSS] = of_both(complaints[LOSS], returned)
 
-        return found
+        return complaints
 
     run = Case("training", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=trained), examine)
     return [run]

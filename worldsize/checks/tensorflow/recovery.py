@@ -177,17 +177,17 @@ class PlayedServer:
 
         A loss costs the steps since a checkpoint, fewer than `every`.
         """
-        found = [list(begun) for begun in self._begun()]
+        candidates = [list(begun) for begun in self._begun()]
         for server, added in enumerate(self._added):
             if server and self._lost[server - 1]:
                 kept = []
-                for steps in found:
+                for steps in candidates:
                     costs = range(min(self.plan.every, len(steps) + 1))
                     kept += [steps[: len(steps) - cost] for cost in costs]
-                found = kept
-            found = [[*steps, *added] for steps in found]
+                candidates = kept
+            candidates = [[*steps, *added] for steps in candidates]
 
-        return found
+        return candidates
 
 
 def _examine(tried: Sequence[str], complaint: Complaint) -> dict[str, Complaint]:
@@ -278,16 +278,16 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
     if step == plan.steps:
         return None
 
-    told = f'expected state["step"] to be {plan.steps} at the end, got {step}. '
+    complaint = f'expected state["step"] to be {plan.steps} at the end, got {step}. '
     if step == GONE:
-        return told + "That state was lost with its server."
+        return complaint + "That state was lost with its server."
     if step > plan.steps:
         if plan.after or plan.lost:
-            return f"{told}Steps that a checkpoint holds are done: schedule min(every, steps left)."
-        return f"{told}The last round may be shorter: schedule min(every, steps left)."
+            return f"{complaint}Steps that a checkpoint holds are done: schedule min(every, steps left)."
+        return f"{complaint}The last round may be shorter: schedule min(every, steps left)."
     if plan.lost:
-        return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by your own counter.'
-    return told + "Is the last, shorter round left out?"
+        return complaint + 'Steps since the last checkpoint are lost. Go by state["step"], not by your own counter.'
+    return complaint + "Is the last, shorter round left out?"
 
 
 def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:

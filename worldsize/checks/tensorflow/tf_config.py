@@ -58,14 +58,14 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
 
 def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
     """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's text could not be read."""
-    found: dict[str, Complaint] = dict.fromkeys(cluster_config.points)
+    complaints: dict[str, Complaint] = dict.fromkeys(cluster_config.points)
     for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
             if complaint:
                 complaint = f"rank {rank}: {complaint}"
-            found[name] = of_both(found[name], complaint)
+            complaints[name] = of_both(complaints[name], complaint)
 
-    return found
+    return complaints
 
 
 def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
@@ -74,30 +74,30 @@ def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Co
         return _unread(f"expected text, as an environment variable holds it, got {came}. json.dumps makes it.")
 
     try:
-        said = json.loads(text)
+        config = json.loads(text)
     except ValueError:
         return _unread(f"this text is not JSON: {text[:60]!r}. str() of a dict writes other quotes; use json.dumps.")
 
-    if not has_keys(said, "cluster", "task"):
-        keys = ", ".join(map(repr, said)) if isinstance(said, dict) else type(said).__name__
+    if not has_keys(config, "cluster", "task"):
+        keys = ", ".join(map(repr, config)) if isinstance(config, dict) else type(config).__name__
         return _unread(f"expected the keys 'cluster' and 'task', got {keys}")
-    return {CLUSTER: _wrong_cluster(said["cluster"], jobs), TASK: _wrong_task(said["task"], hosts, jobs, rank)}
+    return {CLUSTER: _wrong_cluster(config["cluster"], jobs), TASK: _wrong_task(config["task"], hosts, jobs, rank)}
 
 
 def _unread(complaint: str) -> dict[str, Complaint]:
     return {CLUSTER: complaint, TASK: UNEXAMINED}
 
 
-def _wrong_cluster(said: Any, jobs: Jobs) -> Complaint:
-    if not isinstance(said, dict):
-        return f"'cluster': expected a dict from a type to its addresses, got a {type(said).__name__}"
+def _wrong_cluster(cluster: Any, jobs: Jobs) -> Complaint:
+    if not isinstance(cluster, dict):
+        return f"'cluster': expected a dict from a type to its addresses, got a {type(cluster).__name__}"
 
-    for name in said:
+    for name in cluster:
         if name not in jobs:
             return f"'cluster' has the type {name!r}; the types here are {', '.join(map(repr, jobs))}"
 
     for name, addresses in jobs.items():
-        got = said.get(name, [])
+        got = cluster.get(name, [])
         if got != addresses:
             return f"'cluster': expected {name!r} to be {addresses}, got {got!r}. {_why(name, got, jobs)}"
 
@@ -123,16 +123,16 @@ def _why(name: str, got: Any, jobs: Jobs) -> str:
     return "Keep each address as it was passed in."
 
 
-def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
-    if not has_keys(said, "type", "index"):
-        return f"'task': expected a dict with 'type' and 'index', got {said!r}"
+def _wrong_task(task: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
+    if not has_keys(task, "type", "index"):
+        return f"'task': expected a dict with 'type' and 'index', got {task!r}"
 
     [kind] = [name for name, addresses in jobs.items() if hosts[rank] in addresses]
     index = jobs[kind].index(hosts[rank])
-    if said["type"] != kind:
-        return f"'task': {hosts[rank]} is a {kind}, got the type {said['type']!r}"
+    if task["type"] != kind:
+        return f"'task': {hosts[rank]} is a {kind}, got the type {task['type']!r}"
 
-    got = said["index"]
+    got = task["index"]
     if type(got) is not int:  # a bool is an int too
         return f"'task': expected the index as a whole number, got {got!r}"
 

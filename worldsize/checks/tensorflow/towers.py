@@ -64,13 +64,13 @@ def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]
 def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complaint]:
     got, weights, broke = ended.returned[0]
     given = [(f"{count(len(towers), 'tower')}: ", towers) for towers in cases]
-    for (where, _), told in zip(given, got, strict=True):
-        complaint = _wrong_pairs(told)
+    for (where, _), answer in zip(given, got, strict=True):
+        complaint = _wrong_pairs(answer)
         if complaint:
             return {ONE_PAIR_EACH: where + complaint, MEAN_GRADIENTS: UNEXAMINED, STEPS_TAKEN: UNEXAMINED}
 
-    for (where, towers), told in zip(given, got, strict=True):
-        complaint = _wrong_mean(told, towers)
+    for (where, towers), answer in zip(given, got, strict=True):
+        complaint = _wrong_mean(answer, towers)
         if complaint:
             return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: where + complaint, STEPS_TAKEN: UNEXAMINED}
 
@@ -85,22 +85,22 @@ _WAYS_OUT = {
 }
 
 
-def _wrong_pairs(told: Any) -> Complaint:
-    if isinstance(told, str):
-        return told
+def _wrong_pairs(answer: Any) -> Complaint:
+    if isinstance(answer, str):
+        return answer
 
-    found, wanted = list(told["variables"]), list(range(len(SHAPES)))
-    if found == wanted:
+    order, wanted = list(answer["variables"]), list(range(len(SHAPES)))
+    if order == wanted:
         return None
-    if -1 in found:
-        return f"row {found.index(-1)}: the gradient's partner is not one of the variables: pass on the tower's own"
-    if len(found) != len(wanted):
-        return f"expected {len(wanted)} pairs, one for each variable, got {len(found)}: the towers share the variables"
-    return f"expected the variables in the order {wanted}, got {found}"
+    if -1 in order:
+        return f"row {order.index(-1)}: the gradient's partner is not one of the variables: pass on the tower's own"
+    if len(order) != len(wanted):
+        return f"expected {len(wanted)} pairs, one for each variable, got {len(order)}: the towers share the variables"
+    return f"expected the variables in the order {wanted}, got {order}"
 
 
-def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint:
-    for k, got in enumerate(told["gradients"]):
+def _wrong_mean(answer: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint:
+    for k, got in enumerate(answer["gradients"]):
         own = [tower[k] for tower in towers]
         mean = np.mean(own, axis=0, dtype="float64").astype(own[0].dtype)
         complaint = first_difference(got, mean, None, "the mean over the towers")

@@ -62,21 +62,21 @@ def worker_share(arena: Arena, fn: Callable) -> Iterable[Case]:
 
     def examine(name: str, tables: Sequence[Any]) -> dict[str, Complaint]:
         *plan, known = plans[name]
-        found = _wrong(tables, first, *plan)
+        complaints = _wrong(tables, first, *plan)
         if known:
-            right.difference_update(tried for tried, complaint in found.items() if complaint is not None)
-            return found
-        return {STEPS: _of_unknown_length(found, right)}
+            right.difference_update(tried for tried, complaint in complaints.items() if complaint is not None)
+            return complaints
+        return {STEPS: _of_unknown_length(complaints, right)}
 
     return cases_of_one_run(run, plans, examine)
 
 
-def _of_unknown_length(found: dict[str, Complaint], right: Collection[str]) -> Complaint:
+def _of_unknown_length(complaints: dict[str, Complaint], right: Collection[str]) -> Complaint:
     """Return the complaint about the steps, or about what only the unknown length makes wrong."""
-    for name, words in found.items():
+    for name, words in complaints.items():
         if words and name in (STEPS, *right):
             return f"{words}.{UNKNOWN}".replace("..", ".")  # only some complaints end with a full stop
-    return found[STEPS]
+    return complaints[STEPS]
 
 
 def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:
@@ -136,16 +136,16 @@ def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
         return None
 
     steps, workers = lengths[0], len(taken)
-    told = f"expected {counted(expected, 'step')}, one for each whole global batch; got {steps}."
+    complaint = f"expected {counted(expected, 'step')}, one for each whole global batch; got {steps}."
     if steps >= MOST_STEPS:
-        return f"{told} The data set does not end: is there a `repeat` in it?"
+        return f"{complaint} The data set does not end: is there a `repeat` in it?"
     if steps == expected + 1:
-        return f"{told} The last global batch is incomplete: leave it out."
+        return f"{complaint} The last global batch is incomplete: leave it out."
     if workers > 1 and steps <= expected // workers + 1:
-        return f"{told} Each step takes a global batch for every worker: global_batch is for all workers together."
+        return f"{complaint} Each step takes a global batch for every worker: global_batch is for all workers together."
     if steps > expected:
-        return f"{told} Does every worker go through all examples?"
-    return told
+        return f"{complaint} Does every worker go through all examples?"
+    return complaint
 
 
 def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> Complaint:
@@ -159,15 +159,15 @@ def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> C
             return None
 
         shown = "; ".join(f"worker {worker} takes {part}" for worker, part in enumerate(parts))
-        told = f"step {step}: expected examples {wanted[0]} to {wanted[-1]} (counted from 0), each once; {shown}. "
+        complaint = f"step {step}: expected examples {wanted[0]} to {wanted[-1]} (counted from 0), each once; {shown}. "
         twice = sorted({n for n in together if together.count(n) > 1})
         if twice:
-            return told + f"Example {twice[0]} is taken several times, so it counts too much."
+            return complaint + f"Example {twice[0]} is taken several times, so it counts too much."
         if len(together) > batch:
-            return told + "That is more than one global batch: global_batch is for all workers together."
+            return complaint + "That is more than one global batch: global_batch is for all workers together."
         if len(together) < len(wanted):
-            return told + "No worker takes the rest of the batch."
-        return told + "Cut global batches first, then share each one out; do not shuffle here."
+            return complaint + "No worker takes the rest of the batch."
+        return complaint + "Cut global batches first, then share each one out; do not shuffle here."
 
     return None
 
