@@ -170,12 +170,12 @@ def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
     with path.open(encoding="utf-8-sig", newline="") as lines:  # the files begin with a byte-order mark
         rows = list(csv.reader(lines))[1:]
 
-    found = []
+    iterations = []
     for row in rows:
         *counts, milliseconds = row[-11:]  # "multi" has the billions of parameters in front
         sizes = map(int, counts)
-        found.append(MeasuredIteration(*sizes, iteration_s=float(milliseconds) / 1e3))  # type: ignore[misc]  # ten sizes come before it
-    return found
+        iterations.append(MeasuredIteration(*sizes, iteration_s=float(milliseconds) / 1e3))  # type: ignore[misc]  # ten sizes come before it
+    return iterations
 
 
 def data_folders() -> list[Path]:

@@ -45,11 +45,11 @@ class Title:
 
 def title_of(source: str) -> Title | None:
     """Return the title in the first nonblank line of a cell's `source`; None if that line is no title."""
-    found = _TITLE.match(source)
-    if found is None:
+    match = _TITLE.match(source)
+    if match is None:
         return None
 
-    name = (found["name"] or "").rstrip()
-    if found["setup"]:
+    name = (match["name"] or "").rstrip()
+    if match["setup"]:
         return Title("Set-up", name=name)
-    return Title(cast(TitleKind, found["kind"]), int(found["lab"]), int(found["number"]), name)
+    return Title(cast(TitleKind, match["kind"]), int(match["lab"]), int(match["number"]), name)

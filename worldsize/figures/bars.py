@@ -90,18 +90,18 @@ def race(
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = _winners(groups) or ["not measured yet"]
-    said = [last, _foretold(rows)]
+    clauses = [last, _foretold(rows)]
     by_name, repeats_s = {}, {}
     for row in rows:
         by_name[row.name], repeats_s[_name(row)] = row, row.repeats_s
     if beside:
-        earlier, said = [], [less_time(*beside, by_name)]
+        earlier, clauses = [], [less_time(*beside, by_name)]
     if not simulated:
-        said.append(findings.wide(repeats_s))
+        clauses.append(findings.wide(repeats_s))
     if asks:
-        said, earlier = [*earlier, *said], []
+        clauses, earlier = [*earlier, *clauses], []
 
-    finding = findings.line(*said)
+    finding = findings.line(*clauses)
     repeated = any(len(row.repeats_s) > 1 for row in rows)
     heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
     picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
@@ -151,8 +151,8 @@ def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     x = BRACKET * max(chain(times, filter(math.isfinite, chain(*repeats))))
     look = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "linewidth": tokens.THIN_PT, "color": base.QUIET_INK}
     ax.annotate("", (x, places[1]), (x, places[0]), arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
-    said = f" {units.times(max(times) / min(times))} times"
-    ax.text(x, sum(places) / 2, said, fontsize=tokens.LABEL_PT, va="center")
+    label = f" {units.times(max(times) / min(times))} times"
+    ax.text(x, sum(places) / 2, label, fontsize=tokens.LABEL_PT, va="center")
 
 
 def _outline(ax: Axes, y: float, width: float, height: float) -> None:
@@ -184,13 +184,13 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
         for row in rows:
             seconds[row.name], repeats_s[row.name] = row.measured_s, row.repeats_s
             spreads_s[row.name] = findings.spread(row.repeats_s)
-        said = findings.fastest(seconds, spreads_s, repeats_s)
-        if said:
-            by_words.setdefault(said, []).append(at)
+        sentence = findings.fastest(seconds, spreads_s, repeats_s)
+        if sentence:
+            by_words.setdefault(sentence, []).append(at)
 
     winners = []
-    for said, places in by_words.items():
-        winners.append(said if places == [""] else f"{findings.both(places)}: {said}")
+    for sentence, places in by_words.items():
+        winners.append(sentence if places == [""] else f"{findings.both(places)}: {sentence}")
     return winners
 
 
@@ -225,12 +225,12 @@ def _seconds(value_s: float) -> str:
 
 
 def _words(row: Timing) -> str:
-    said = "not yet"
+    text = "not yet"
     if row.measured_s is not None:
-        said = _seconds(row.measured_s)
+        text = _seconds(row.measured_s)
     if row.predicted_s is not None:
-        said += f", predicted {_seconds(row.predicted_s)}"
-    return f"{_name(row)}: {said}"
+        text += f", predicted {_seconds(row.predicted_s)}"
+    return f"{_name(row)}: {text}"
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDrawn:
@@ -255,11 +255,11 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDr
     if not asked:
         return NothingDrawn("no predictions yet")
     if all(row.predicted is None for row in asked):
-        told = [f"{NOT_PREDICTED}."]
+        sentences = [f"{NOT_PREDICTED}."]
         for row in asked:
             if row.measured is not None:
-                told.append(f"{row.question} Measured: {row.measured_text}.")
-        return NothingDrawn(" ".join(told))
+                sentences.append(f"{row.question} Measured: {row.measured_text}.")
+        return NothingDrawn(" ".join(sentences))
     return _predictions(asked)
 
 
@@ -282,11 +282,11 @@ def _predictions(rows: Sequence[Any]) -> Picture:
     ax.set_axis_off()
     finding = _nearest(rows)
     heading.head(picture, "How near were your predictions?", finding, "each pair of bars has its own scale")
-    told = [f"{finding}."]
+    sentences = [f"{finding}."]
     for row in rows:
-        said = "; ".join(filter(None, [f"measured: {row.measured_text}", row.comparison]))
-        told.append(f"{row.question} Predicted: {row.predicted_text}; {said}.")
-    picture.alt = " ".join(told)
+        outcome = "; ".join(filter(None, [f"measured: {row.measured_text}", row.comparison]))
+        sentences.append(f"{row.question} Predicted: {row.predicted_text}; {outcome}.")
+    picture.alt = " ".join(sentences)
     return picture
 
 
@@ -347,13 +347,13 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
         ax.text(0, y, run, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         for counter, value in counts.items():
             y += 1
-            told, hatch, off = number(value), "", _off_words(value, expected)
+            label, hatch, off = number(value), "", _off_words(value, expected)
             if off:
-                told, hatch = f"{told}: {off}", "///"
+                label, hatch = f"{label}: {off}", "///"
             look = {"color": base.algorithm(names.index(counter)), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
             ax.barh(y, value, 0.72, hatch=hatch, **look)
             look = {"fontsize": tokens.LABEL_PT, "color": base.INK, "va": "center", "bbox": BACK}
-            ax.annotate(told, (value, y), (7, 0), textcoords="offset points", **look)
+            ax.annotate(label, (value, y), (7, 0), textcoords="offset points", **look)
             ticks[y] = counter
             largest = max(largest, value)
         y += 1.0

@@ -200,19 +200,19 @@ def headline(ax: Axes, text: str, small: str = "") -> None:
         ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=tokens.LABEL_PT, color=QUIET_INK)
 
 
-def sentences(*said: str) -> str:
+def sentences(*clauses: str) -> str:
     """Return an alt text: the title and the clauses about a picture's parts, as sentences."""
-    return ". ".join(said) + "."
+    return ". ".join(clauses) + "."
 
 
 def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
     """Describe each row of a picture for its alt text, by name; None stands for an exercise not yet written."""
-    told = []
+    descriptions = []
     for name, row in rows.items():
-        said = "not yet" if row is None else words(row)
-        told.append(f"{name}: {said}")
+        text = "not yet" if row is None else words(row)
+        descriptions.append(f"{name}: {text}")
 
-    return told
+    return descriptions
 
 
 def listed(values: Mapping[str, Any], text: Callable[[Any], str] = str) -> str:

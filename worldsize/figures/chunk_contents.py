@@ -33,16 +33,16 @@ def contributions(run: Any) -> Picture:
     ax = picture.plot_area()
 
     for rank, row in enumerate(cells):
-        for chunk, found in enumerate(row):
-            _cell(ax, rank, chunk, found, n)
+        for chunk, tally in enumerate(row):
+            _cell(ax, rank, chunk, tally, n)
     _axes(ax, n, len(cells[0]))
 
     finding = _finding(cells, n)
     base.headline(ax, finding, "in each cell: the ranks whose numbers were added up there")
-    said = []
+    clauses = []
     for rank, row in enumerate(cells):
-        said.append(f"rank {rank}: " + ", ".join(_text(found, n) for found in row))
-    picture.alt = f"{finding}. By chunk, {'; '.join(said)}."
+        clauses.append(f"rank {rank}: " + ", ".join(_text(tally, n) for tally in row))
+    picture.alt = f"{finding}. By chunk, {'; '.join(clauses)}."
     return picture
 
 
@@ -53,28 +53,28 @@ def counts(value: float, n: int) -> Counts | None:
     return [int(value) // 10**rank % 10 for rank in range(n)]
 
 
-def _text(found: Counts | None, n: int) -> str:
-    if found is None:
+def _text(tally: Counts | None, n: int) -> str:
+    if tally is None:
         return "?"
-    if not any(found):
+    if not any(tally):
         return "nothing"
-    if found == [1] * n:  # a whole sum holds every rank's number once
+    if tally == [1] * n:  # a whole sum holds every rank's number once
         return "all"
 
     ranks: list[str] = []
-    for rank, often in enumerate(found):
+    for rank, often in enumerate(tally):
         ranks += [str(rank)] * often
     return "+".join(ranks)
 
 
-def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None:
-    share = sum(map(bool, found or ())) / n
-    weight = "bold" if found == [1] * n else "normal"
+def _cell(ax: Axes, rank: int, chunk: int, tally: Counts | None, n: int) -> None:
+    share = sum(map(bool, tally or ())) / n
+    weight = "bold" if tally == [1] * n else "normal"
 
     look = {"facecolor": base.amount(share), "edgecolor": base.PAPER, "linewidth": tokens.STRONG_PT}
     ax.add_patch(Rectangle((chunk, rank), 1, 1, **look))
     ax.text(
-        chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=tokens.HEAD_PT, color=base.INK,
+        chunk + 0.5, rank + 0.5, _text(tally, n), ha="center", va="center", fontsize=tokens.HEAD_PT, color=base.INK,
         weight=weight,
     )  # fmt: skip
 

@@ -54,8 +54,8 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
     rows = math.ceil(len(steps) / columns)
     picture = Picture(base.WIDTH_IN, LEGEND_IN + rows * PANEL_IN[columns])
     picture.set_layout_engine("none")
-    found = finding(known)
-    head_in = LEGEND_IN + heading.head(picture, asks, found)
+    statement = finding(known)
+    head_in = LEGEND_IN + heading.head(picture, asks, statement)
     height_in = picture.get_figheight()
 
     for index, (name, step) in enumerate(shown.items()):
@@ -65,7 +65,7 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
         _panel(picture.add_axes(area), name, step)
 
     _legend(picture, known.values(), 1 - (head_in - LEGEND_IN) / height_in)
-    picture.alt = heading.alt(asks, found, *base.of_each(in_words, shown))
+    picture.alt = heading.alt(asks, statement, *base.of_each(in_words, shown))
     return picture
 
 
@@ -101,12 +101,12 @@ def of_one(step: StepTraffic) -> str:
             if end == hub:
                 ways[way][kind] = ways[way].get(kind, 0) + size
 
-    said = []
+    clauses = []
     for way, sizes in ways.items():
         parts = [f"{units.size(size)} of {NAMES[kind]}" for kind, size in sizes.items()]
         if parts:
-            said.append(f"{way} {findings.both(parts)}")
-    return f"{hub} {' and '.join(said)}"
+            clauses.append(f"{way} {findings.both(parts)}")
+    return f"{hub} {' and '.join(clauses)}"
 
 
 def busiest(step: StepTraffic) -> str:
@@ -124,12 +124,12 @@ def devices(step: StepTraffic) -> list[str]:
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
     """Return {(src, dst, kind): bytes} of a step's weights and gradients, without scalars."""
-    found: dict[tuple[str, str, str], int] = {}
+    sums: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
         if send["kind"] in KINDS:
             key = send["src"], send["dst"], send["kind"]
-            found[key] = found.get(key, 0) + send["bytes"]
-    return found
+            sums[key] = sums.get(key, 0) + send["bytes"]
+    return sums
 
 
 def taken_in(step: StepTraffic, name: str) -> int:
@@ -155,15 +155,15 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
         words = f"a collective op,\n{units.size(size)} on each\nof {len(step['collectives'])} devices"
         ax.text(0, -0.08, words, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center")
 
-    found = devices(step)
+    names = devices(step)
     boxes = {}
-    places = _places(len(found))
-    if len(found) > 4 and totals(step):  # the busiest device in the middle: none of its arrows passes behind a box
+    places = _places(len(names))
+    if len(names) > 4 and totals(step):  # the busiest device in the middle: none of its arrows passes behind a box
         hub = busiest(step)
-        found = [hub, *(device for device in found if device != hub)]
-        places = [(0.0, -0.08), *_places(len(found) - 1, round_a_hub=True)]
-    for device, place in zip(found, places, strict=True):
-        boxes[device] = _box(ax, place, device, step, small=len(found) > 4)
+        names = [hub, *(device for device in names if device != hub)]
+        places = [(0.0, -0.08), *_places(len(names) - 1, round_a_hub=True)]
+    for device, place in zip(names, places, strict=True):
+        boxes[device] = _box(ax, place, device, step, small=len(names) > 4)
 
     most = max(totals(step).values(), default=1)
     for (src, dst, kind), size in totals(step).items():

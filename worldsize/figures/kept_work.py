@@ -70,11 +70,11 @@ def finding(days: Mapping[str, Course]) -> str:
 
 def falls(course: Course) -> list[tuple[float, float]]:
     """Return each fall of kept work in a day: (hour, hours lost)."""
-    found = []
+    losses = []
     for (_, before), (hour, after) in zip(course, course[1:], strict=False):
         if after < before:
-            found.append((hour, before - after))
-    return found
+            losses.append((hour, before - after))
+    return losses
 
 
 def _thinned(course: Course) -> list[tuple[float, float]]:

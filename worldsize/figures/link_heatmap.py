@@ -103,7 +103,7 @@ def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> Non
     lengths = room * sums / (sums.max() or 1)
     look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
     for rank, length in enumerate(lengths):
-        said = f"{sums[rank] * scale:.3g}"
+        label = f"{sums[rank] * scale:.3g}"
         if across:
             ax.add_patch(Rectangle((begin, rank - 0.3), length, 0.6, **look))
             at, turn = (begin + GAP, rank), {"ha": "left", "va": "center"}
@@ -111,7 +111,7 @@ def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> Non
             ax.add_patch(Rectangle((rank - 0.3, begin), 0.6, length, **look))
             at, turn = (rank, begin + GAP), {"ha": "center", "va": "top"}
         if n <= MOST_NUMBERED_RANKS:
-            ax.text(*at, said, fontsize=tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT, **turn)
+            ax.text(*at, label, fontsize=tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT, **turn)
 
 
 def _margin(n: int) -> float:

@@ -50,13 +50,13 @@ def within(
 
 def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
     """Say where a curve is lowest, naming all places that tie with the lowest."""
-    found = points(curve)
-    if not found:
+    y_at = points(curve)
+    if not y_at:
         return ""
 
-    lowest = min(found.values())
-    places = [place for place in found if tie(found[place], lowest)]
-    if len(places) == len(found):
+    lowest = min(y_at.values())
+    places = [place for place in y_at if tie(y_at[place], lowest)]
+    if len(places) == len(y_at):
         return f"{name} {be(name)} about {y(lowest)} at each of them"
     ties = verb(places, "", ", a tie")
     return f"{name} {be(name)} least, {y(lowest)}, at {both(list(map(x, places)))}{ties}"
@@ -64,16 +64,16 @@ def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = unit
 
 def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
     """Name the shortest range of x that holds nine tenths of a curve's sum."""
-    found = points(curve)
-    whole = sum(found.values())
+    y_at = points(curve)
+    whole = sum(y_at.values())
     if whole <= 0:
         return ""
 
     ranges = []
-    for first, last in combinations_with_replacement(found, 2):
-        share = sum(y for place, y in found.items() if first <= place <= last) / whole
+    for first, last in combinations_with_replacement(y_at, 2):
+        share = sum(y for place, y in y_at.items() if first <= place <= last) / whole
         if share >= MOST:
-            ranges.append((list(found).index(last) - list(found).index(first), -share, first, last))
+            ranges.append((list(y_at).index(last) - list(y_at).index(first), -share, first, last))
     _, share, first, last = min(ranges)  # the narrowest; of several, the fullest
     where = x(first)
     if first != last:
@@ -176,22 +176,22 @@ def curves(
     at, value = partial(unit_text, name=x), partial(unit_text, name=y)
     if known and until_level:
         courses = [settled(row.name, row.repeats, at, value) for row in known]
-        found = findings.line(*courses)
+        statement = findings.line(*courses)
     elif known and at_end:
-        found = _standing(known, at, value)
+        statement = _standing(known, at, value)
     else:
-        found = finding(rows, x, y, beside, growth, least, bulk)
-    heading.head(picture, asks, found, _drawn(rows))
+        statement = finding(rows, x, y, beside, growth, least, bulk)
+    heading.head(picture, asks, statement, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
 
-    told = [_words(row, x, y) for row in rows]
+    sentences = [_words(row, x, y) for row in rows]
     for name, place in marks.items():
-        said = "not yet"
+        where = "not yet"
         if place is not None:
-            said = f"at {_text(place, x)}"
-        told.append(f"{name}: {said}")
-    picture.alt = heading.alt(asks, found, *told)
+            where = f"at {_text(place, x)}"
+        sentences.append(f"{name}: {where}")
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
@@ -209,14 +209,14 @@ def finding(
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
-        one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words, value)
+        curve, other = played
+        apart = crossings.crossover(curve.name, curve.played, other.name, other.played, at, words, value)
         near = predictions.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
-        (one,) = played
-        apart = predictions.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
-        near = predictions.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
+        (curve,) = played
+        apart = predictions.off_predictions({curve.name: (curve.played, curve.predicted)}, at, "formula")
+        near = predictions.off_predictions({row.name: (row.known, curve.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
         ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
@@ -225,30 +225,30 @@ def finding(
             courses[0] = f"predicted: {courses[0]}"
         return findings.line(*ends, *courses)
 
-    said, drawn = [], {}
+    clauses, drawn = [], {}
     for row in rows:
         drawn[row.name] = row.known if row.measured else row.predicted
     if beside:
-        said += [_among(names, rows, drawn, at, words, value) for names in beside]
+        clauses += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
         for row, limit in product(known, limits):
-            said.append(within(row.name, row.known, limit.name, limit.predicted, at, value))
+            clauses.append(within(row.name, row.known, limit.name, limit.predicted, at, value))
     elif least:
-        said += [least(row.name, row.known, at, value) for row in known]
+        clauses += [least(row.name, row.known, at, value) for row in known]
     elif bulk:
-        said += [bulk(row.name, row.known, at) for row in known]
+        clauses += [bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         plain = partial(_text, name=x)  # only the first curve's places carry the axis' noun
-        said += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
+        clauses += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
     else:
-        said.append(_among([row.name for row in known], rows, drawn, at, words, value))
+        clauses.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
     compared, odd = {}, []
     for row in known:
         name = row.name if len(known) > 1 or beside else findings.pronoun(row.name)
         compared[name] = (row.known, row.predicted)
         odd.append(predictions.odd(name, row.known, row.predicted, at))
-    return findings.line(*said, predictions.off_predictions(compared, at), *odd)
+    return findings.line(*clauses, predictions.off_predictions(compared, at), *odd)
 
 
 def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
@@ -414,13 +414,13 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
     """Draw a line across at each place, with its name at the top on the side with room, each lower than the last."""
-    for index, (said, place) in enumerate(marks.items()):
+    for index, (mark, place) in enumerate(marks.items()):
         if place is not None:
             ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
             part, _ = ax.transAxes.inverted().transform(ax.transData.transform((place, 1)))
             shift, side = (4, "left") if part < 0.6 else (-4, "right")
             ax.annotate(
-                f"{said}: {_text(place, name)}", (place, 1), (shift, -4 - 13 * index), ("data", "axes fraction"),
+                f"{mark}: {_text(place, name)}", (place, 1), (shift, -4 - 13 * index), ("data", "axes fraction"),
                 "offset points", va="top", ha=side, fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
             )  # fmt: skip
 

@@ -47,8 +47,8 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
 
     picture = Picture(width + 0.2, table_in)
     picture.set_layout_engine("none")
-    found = finding(rows, columns, cells)
-    heading.head(picture, asks, found, small)
+    statement = finding(rows, columns, cells)
+    heading.head(picture, asks, statement, small)
     ax = picture.add_axes((0.1 / (width + 0.2), 0, width / (width + 0.2), table_in / picture.get_figheight()))
     ax.axis("off")
     ax.set_xlim(0, width)
@@ -65,8 +65,8 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
         for k, column in enumerate(columns):
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
 
-    told = "; ".join(_words(row, columns, cells) for row in rows)
-    picture.alt = heading.alt(asks, found, small, told)
+    contents = "; ".join(_words(row, columns, cells) for row in rows)
+    picture.alt = heading.alt(asks, statement, small, contents)
     return picture
 
 
@@ -81,20 +81,20 @@ def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
     if not ran_in:
         return "Nothing was run"
 
-    said = f"{len(works_in)} of {len(ran_in)} work"
+    clause = f"{len(works_in)} of {len(ran_in)} work"
     if len(columns) == 2:
         alike = []
         for row in rows:
             one, other = cells.get((row, columns[0])), cells.get((row, columns[1]))
             if None not in (one, other):
                 alike.append(one == other)
-        return findings.line(said, f"{sum(alike)} of {len(alike)} alike in both columns")
+        return findings.line(clause, f"{sum(alike)} of {len(alike)} alike in both columns")
 
     by_column = {column: works_in.count(column) for column in columns if column in ran_in}
     best = findings.leaders(by_column)
     if 0 < len(best) < len(by_column):
-        said += f"; most of them with {findings.both(best)}, {by_column[best[0]]}{findings.verb(best, '', ' each')}"
-    return said
+        clause += f"; most of them with {findings.both(best)}, {by_column[best[0]]}{findings.verb(best, '', ' each')}"
+    return clause
 
 
 def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> None:
@@ -116,11 +116,11 @@ def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
     """Return a row as text: "OneDevice: works in all 5", or column by column where outcomes differ."""
     known = {column: cells[row, column] for column in columns if (row, column) in cells}
 
-    told = set(known.values())
-    if len(told) > 1:
+    results = set(known.values())
+    if len(results) > 1:
         return f"{row}: {base.listed(known)}"
 
-    said = "".join(told)
+    text = "".join(results)
     if len(known) > 1:
-        said += f" in all {len(known)}"
-    return f"{row}: {said}"
+        text += f" in all {len(known)}"
+    return f"{row}: {text}"

@@ -53,8 +53,8 @@ def pipeline(of: Any, asks: str = "") -> Picture:
 
     picture = Picture(base.WIDTH_IN, 0.75 + 0.46 * trace.world_size)
     picture.set_layout_engine(None)
-    said = finding(trace)
-    head_in = heading.head(picture, asks, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
+    statement = finding(trace)
+    head_in = heading.head(picture, asks, statement, f"{units.seconds(whole_s)} from the first forward to the last backward")
     height_in = picture.get_figheight()
     picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - (head_in + 0.25) / height_in)
     ax = picture.plot_area()
@@ -68,7 +68,7 @@ def pipeline(of: Any, asks: str = "") -> Picture:
     ax.set_xlabel(f"time since the first forward ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, {work.way for work in marked})
 
-    over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}"
+    over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {statement}"
     picture.alt = heading.alt(asks, over, _told(marked, trace).removesuffix("."))
     return picture
 

@@ -51,9 +51,9 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
         laid[name] = _chips(row["variables"])
         heights[name] = LINE_IN * (len(laid[name]) + 1) + 0.1
 
-    found = "; ".join(filter(None, [held(rows), computes(rows)]))  # not `findings.line`: a task's name gets no capital
-    picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
-    told = []
+    finding = "; ".join(filter(None, [held(rows), computes(rows)]))  # not `findings.line`: a task's name gets no capital
+    picture, ax, y = _sheet(asks, finding, sum(heights.values()) + 0.12 * len(rows))
+    sentences = []
 
     for index, (name, row) in enumerate(rows.items()):
         height = heights[name]
@@ -76,9 +76,9 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
         holds = "no variables"
         if row["variables"]:
             holds = f"variables {base.listed(row['variables'], units.size)}"
-        told.append(f"{name}: {holds}; {_works(row)}")
+        sentences.append(f"{name}: {holds}; {_works(row)}")
 
-    picture.alt = heading.alt(asks, found, *told)
+    picture.alt = heading.alt(asks, finding, *sentences)
     return picture
 
 
@@ -189,22 +189,22 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
     """
     if waits_for(moves):
         return base.not_yet(waits_for(moves))
-    found = hops(moves)
-    if not found:
+    path = hops(moves)
+    if not path:
         return base.notice("no tensor went from one device to another")
 
-    lanes = sorted(set(chain(*map(attrgetter("src", "dst"), found))), key=order)
-    said = travels(found)
-    picture, ax, top = _sheet(asks, said, 0.3 + 0.55 * len(lanes))
+    lanes = sorted(set(chain(*map(attrgetter("src", "dst"), path))), key=order)
+    finding = travels(path)
+    picture, ax, top = _sheet(asks, finding, 0.3 + 0.55 * len(lanes))
     ys = {lane: top + 0.5 + 0.55 * index for index, lane in enumerate(lanes)}
     for lane, y in ys.items():
         ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=tokens.LINE_PT, zorder=0)
         ax.text(0.1, y, lane, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
-    present = list(dict.fromkeys(map(attrgetter("kind"), found)))
+    present = list(dict.fromkeys(map(attrgetter("kind"), path)))
     kinds = list(dict.fromkeys([*KINDS, *present]))
-    step = (base.WIDTH_IN - LABEL_IN - 0.35) / len(found)
-    for place, hop in enumerate(found):
+    step = (base.WIDTH_IN - LABEL_IN - 0.35) / len(path)
+    for place, hop in enumerate(path):
         _arrow(ax, LABEL_IN + 0.35 + step * place, ys, hop, kinds.index(hop.kind))
 
     entries = []
@@ -217,8 +217,8 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
         fontsize=tokens.SMALL_PT, frameon=False, ncols=len(entries), handlelength=3,
     )  # fmt: skip
 
-    told = [f"{hop.kind} {units.size(hop.size_bytes)} from {hop.src} to {hop.dst}" for hop in found]
-    picture.alt = heading.alt(asks, said, "; ".join(told))
+    clauses = [f"{hop.kind} {units.size(hop.size_bytes)} from {hop.src} to {hop.dst}" for hop in path]
+    picture.alt = heading.alt(asks, finding, "; ".join(clauses))
     return picture
 
 
@@ -248,11 +248,11 @@ def between_tasks(hops: Sequence[Hop]) -> str:
         else:
             sizes.setdefault(hop.kind, []).append(hop.size_bytes)
 
-    told = []
+    clauses = []
     for kind, sent in sizes.items():
         times = {1: "once", 2: "twice"}.get(len(sent), f"{len(sent)} times")
-        told.append(f"{kind} {times}, {units.size(sum(sent))}")
-    return findings.line(f"between tasks: {'; '.join(told)}", inside and f"{units.count(inside, 'transfer')} within a task")
+        clauses.append(f"{kind} {times}, {units.size(sum(sent))}")
+    return findings.line(f"between tasks: {'; '.join(clauses)}", inside and f"{units.count(inside, 'transfer')} within a task")
 
 
 def _task(device: str) -> str:

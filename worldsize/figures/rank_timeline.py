@@ -69,15 +69,15 @@ def bars(trace: Any) -> list[Bar]:
     Waits come from `trace.waits`. A wait that was recorded as a span keeps its label, and may lie inside a longer one
     without.
     """
-    found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
-    found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
-    known = {(b.rank, b.start_s, b.end_s) for b in found if b.kind == "wait"}
-    never_ended = {(b.rank, b.end_s) for b in found if not b.ended}
+    events = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
+    events += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
+    known = {(b.rank, b.start_s, b.end_s) for b in events if b.kind == "wait"}
+    never_ended = {(b.rank, b.end_s) for b in events if not b.ended}
     for rank, intervals in enumerate(waits(trace)):
         for start_s, end_s in intervals:
             if (rank, start_s, end_s) not in known:
-                found.append(Bar(rank, "wait", start_s, end_s, ended=(rank, end_s) not in never_ended))
-    return sorted(found, key=lambda b: (b.start_s, -b.end_s))
+                events.append(Bar(rank, "wait", start_s, end_s, ended=(rank, end_s) not in never_ended))
+    return sorted(events, key=lambda b: (b.start_s, -b.end_s))
 
 
 def timeline(of: Any) -> Picture:
@@ -151,15 +151,15 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds, hollow)
 
-    said, late = told_stands(stood), ""
-    if not said:
-        said, late = finding(trace.world_size, shown, whole_s), _straggler(groups)
-    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all")
+    clause, late = told_stands(stood), ""
+    if not clause:
+        clause, late = finding(trace.world_size, shown, whole_s), _straggler(groups)
+    base.headline(ax, findings.line(late) or clause, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
-    told = f"{said[0].lower()}{said[1:]}"
+    sentence = f"{clause[0].lower()}{clause[1:]}"
     if late:
-        told = f"{late}; {told}"
-    picture.alt = f"{over}: {told}. {_sums(trace.world_size, groups)}"
+        sentence = f"{late}; {sentence}"
+    picture.alt = f"{over}: {sentence}. {_sums(trace.world_size, groups)}"
     return picture
 
 
@@ -169,15 +169,15 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 
 def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
     """Merge waits that are less than `least_s` apart; keep waits that have a label or never ended."""
-    found, before = [], None
+    merged_waits, before = [], None
     for b in waiting:
         plain = b.ended and not b.label
         if plain and before is not None and b.start_s - before.end_s < least_s:
-            before = found[-1] = replace(before, end_s=max(before.end_s, b.end_s))
+            before = merged_waits[-1] = replace(before, end_s=max(before.end_s, b.end_s))
             continue
-        found.append(b)
+        merged_waits.append(b)
         before = b if plain else None  # the wait that the next one may continue
-    return found
+    return merged_waits
 
 
 def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
@@ -308,15 +308,15 @@ def told_stands(stood: Mapping[int, str]) -> str:
         alike[words].append(rank)
 
     groups = sorted(alike.items(), key=lambda group: (group[0] != "failed", len(group[1]), group[1]))
-    said = []
+    clauses = []
     for words, ranks in groups[:MOST_GROUPS]:
         plural = words.replace("was ", "were ", 1) if len(ranks) > 1 else words
-        said.append(f"{_named(ranks)} {plural}")
+        clauses.append(f"{_named(ranks)} {plural}")
     if len(groups) > MOST_GROUPS:
         left = sum(len(ranks) for _, ranks in groups[MOST_GROUPS:])
-        said.append(f"and {units.count(left, 'more rank')} elsewhere")
+        clauses.append(f"and {units.count(left, 'more rank')} elsewhere")
 
-    line = "; ".join(said)
+    line = "; ".join(clauses)
     return line[:1].upper() + line[1:]
 
 
@@ -338,11 +338,11 @@ def covered_s(intervals: Iterable[Interval]) -> float:
     return sum(end - start for start, end in joined(intervals))
 
 
-def together_s(one: Iterable[Interval], other: Iterable[Interval]) -> float:
+def together_s(intervals: Iterable[Interval], others: Iterable[Interval]) -> float:
     """Return the seconds that lie in intervals of both."""
     total_s = 0.0
-    for start, end in joined(one):
-        for begin, until in joined(other):
+    for start, end in joined(intervals):
+        for begin, until in joined(others):
             total_s += max(0.0, min(end, until) - max(start, begin))
     return total_s
 
@@ -351,13 +351,13 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
     """Return the seconds of each kind, rank by rank, as text for the first `MOST_TOLD` ranks."""
     ranks = []
     for rank in range(min(world_size, MOST_TOLD)):
-        said = []
+        totals = []
         for kind in KINDS:
             if (rank, kind) in groups:
                 total_s = covered_s(_intervals(groups[rank, kind]))
                 vain = "" if all(b.ended for b in groups[rank, kind]) else " (one never ended)"
-                said.append(f"{kind} {units.seconds(total_s)}{vain}")
-        ranks.append(f"rank {rank}: {', '.join(said) or 'nothing'}")
+                totals.append(f"{kind} {units.seconds(total_s)}{vain}")
+        ranks.append(f"rank {rank}: {', '.join(totals) or 'nothing'}")
 
     if world_size > MOST_TOLD:
         ranks.append(f"and {world_size - MOST_TOLD} more ranks")

@@ -67,12 +67,12 @@ class Axis:
 
 def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
     """Return all points (x, y) that one rank's rows give for the curve `name`."""
-    axis, found = Axis(), []
+    axis, curve = Axis(), []
     for row in rows:
         x = axis.x(row)  # for every row: rows without this name move the axis on too
         if name in row:
-            found.append((x, _finite(row[name], 5)))
-    return found
+            curve.append((x, _finite(row[name], 5)))
+    return curve
 
 
 @dataclass

@@ -160,7 +160,7 @@ def _widths(sizes: Sequence[int]) -> list[float]:
 
 def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow]]:
     """Group arrows over one link that begin so soon after one another that they lie side by side."""
-    found: list[list[DrawnArrow]] = []
+    bundles: list[list[DrawnArrow]] = []
     latest: dict[tuple[int, int], list[DrawnArrow]] = {}
     for arrow in arrows:
         begin, _, transfer = arrow
@@ -169,8 +169,8 @@ def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow
             latest[link].append(arrow)
         else:
             latest[link] = [arrow]
-            found.append(latest[link])
-    return found
+            bundles.append(latest[link])
+    return bundles
 
 
 def _bundle_size(bundle: Sequence[DrawnArrow]) -> str:

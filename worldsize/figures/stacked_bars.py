@@ -141,12 +141,12 @@ def _computed(group: str, label: str) -> bool:
 
 def _measured(groups: Mapping[str, Mapping[str, Parts]]) -> Mapping[str, Mapping[str, Parts]]:
     """Return the groups without computed bars; all groups where every bar is computed."""
-    found = {}
+    measured_groups = {}
     for name, rows in groups.items():
         kept = {label: row for label, row in rows.items() if not _computed(name, label)}
         if kept:
-            found[name] = kept
-    return found or groups
+            measured_groups[name] = kept
+    return measured_groups or groups
 
 
 def _bar(

@@ -78,22 +78,22 @@ def histories(
         ax.axhline(rounding, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
 
     note = "" if rounding is None else f"dotted line: {number(rounding)}; a difference under it is rounding"
-    found = _found(known, x, y, mean, growth, errors, rounding)
+    finding = _finding(known, x, y, mean, growth, errors, rounding)
     if marked is not None:
-        found = at_marks(known, *marked)
-    heading.head(picture, asks, found, note)
-    told = []
+        finding = at_marks(known, *marked)
+    heading.head(picture, asks, finding, note)
+    sentences = []
     for name, values in rows.items():
-        said = "not yet"
+        course = "not yet"
         if values is not None:
             first, last = number(values[0]), number(values[-1])
-            said = f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
-        told.append(f"{name}: {said}")
-    picture.alt = heading.alt(asks, found, *told)
+            course = f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
+        sentences.append(f"{name}: {course}")
+    picture.alt = heading.alt(asks, finding, *sentences)
     return picture
 
 
-def _found(
+def _finding(
     rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, errors: bool, rounding: float | None
 ) -> str:
     """Return the finding that the flags of `histories` select."""
@@ -134,14 +134,14 @@ def means(rows: Mapping[str, Sequence[float]]) -> str:
 
 def at_marks(rows: Mapping[str, Sequence[float]], what: str, steps: Sequence[int]) -> str:
     """Say which training run is highest in the mean of the marked steps, counted from 1."""
-    found = {}
+    averages = {}
     for name, values in rows.items():
         there = [values[step - 1] for step in steps if step <= len(values)]
         if there:
-            found[name] = sum(there) / len(there)
-    if not found:
+            averages[name] = sum(there) / len(there)
+    if not averages:
         return f"No line has a step with {what}"
-    return f"In the mean of the steps with {what} {findings.ranked(found, ('is', 'are'), number, 'highest')}"
+    return f"In the mean of the steps with {what} {findings.ranked(averages, ('is', 'are'), number, 'highest')}"
 
 
 def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
@@ -269,15 +269,15 @@ def lowest(rows: Sequence[Descent]) -> str:
 
     last_steps, last_seconds, _ = zip(*(points[-1] for points in known.values()), strict=True)
     last_step, last_s = min(last_steps), min(last_seconds)
-    said, by_step, by_time = [], {}, {}
+    clauses, by_step, by_time = [], {}, {}
     for name, points in known.items():
         if not points[-1][2] <= ROOM_ABOVE * points[0][2]:  # or it is NaN
-            said.append(f"{name} diverges")
+            clauses.append(f"{name} diverges")
         by_step[name] = _loss_at(points, 0, last_step)
         by_time[name] = _loss_at(points, 1, last_s)
 
-    said.append(f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}")
-    return findings.line(*said, f"after {units.seconds(last_s)}: {_low(by_time)}")
+    clauses.append(f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}")
+    return findings.line(*clauses, f"after {units.seconds(last_s)}: {_low(by_time)}")
 
 
 def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:

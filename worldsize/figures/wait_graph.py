@@ -48,23 +48,23 @@ def hangs(run: Any) -> bool:
 
 def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
     """Return who waits for whom when a run was stopped, in the order of the waiting ranks."""
-    found = []
+    edges = []
     for standing in sorted(outcome.standings, key=lambda s: s.rank):
         rank, wait = standing.rank, standing.wait
         if wait is not None and wait.peer is not None:
-            found.append(WaitArrow(rank, wait.peer))
+            edges.append(WaitArrow(rank, wait.peer))
         elif wait is not None:
-            found += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other != rank]
+            edges += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other != rank]
         elif standing.collective:
             there = {other.rank for other in outcome.standings if other.collective == standing.collective}
-            found += [WaitArrow(rank, other) for other in range(world_size) if other not in there]
-    return found
+            edges += [WaitArrow(rank, other) for other in range(world_size) if other not in there]
+    return edges
 
 
-def circle(found: Sequence[WaitArrow]) -> list[int]:
+def circle(edges: Sequence[WaitArrow]) -> list[int]:
     """Return a shortest circle of ranks, each waiting for the next and the last for the first; [] where there is none."""
     awaited: dict[int, list[int]] = {}
-    for arrow in found:
+    for arrow in edges:
         if not arrow.one_of_many:
             awaited.setdefault(arrow.waiter, []).append(arrow.awaited)
 
@@ -90,36 +90,36 @@ def waiting(run: Any) -> Picture:
     if not hangs(run):
         return base.notice("no rank of this run waits for a rank that never came")
 
-    outcome, found = run.outcome, arrows(run.outcome, run.world_size)
-    closed = circle(found)
+    outcome, edges = run.outcome, arrows(run.outcome, run.world_size)
+    closed = circle(edges)
     standings = {standing.rank: standing for standing in outcome.standings}
     order = list(dict.fromkeys([*closed, *range(run.world_size)]))
     drawn = sorted(order[:MOST_RANKS])
     rows = min(len(order), MOST_ROWS)
     waited_s: dict[int, float] = {}  # by rank, when the run was stopped, where recorded
-    for one in [*run.trace.spans, *run.trace.collectives]:
-        if not one.ended:
-            waited_s[one.rank] = max(waited_s.get(one.rank, 0.0), one.end_s - one.start_s)
+    for event in [*run.trace.spans, *run.trace.collectives]:
+        if not event.ended:
+            waited_s[event.rank] = max(waited_s.get(event.rank, 0.0), event.end_s - event.start_s)
 
     height_in = max(2.7, 1.0 + ROW_IN * 1.5 * rows)
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)
     below = 1 - 0.62 / height_in
     ax = picture.add_axes((0.01, 0.03, 0.34, below - 0.03))
-    _circle(ax, drawn, found, closed, standings)
+    _circle(ax, drawn, edges, closed, standings)
 
-    said = finding(outcome, run.world_size, run.tasks)
-    picture.text(0.013, 1 - 0.2 / height_in, said, fontsize=tokens.TITLE_PT, color=base.INK, va="center")
+    statement = finding(outcome, run.world_size, run.tasks)
+    picture.text(0.013, 1 - 0.2 / height_in, statement, fontsize=tokens.TITLE_PT, color=base.INK, va="center")
     more = "" if len(drawn) == run.world_size else f"{len(drawn)} of {run.world_size} ranks are drawn; "
     key = "the heavy arrows close a circle" if closed else "an arrow goes from who waits to who is awaited"
     picture.text(0.013, 1 - 0.45 / height_in, more + key, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center")
 
     step = (below - 0.06) / max(rows, 3)
-    told = []
+    clauses = []
     for place, rank in enumerate(order[:MOST_RANKS]):
         head, where = _row(rank, standings, outcome, run.tasks, waited_s)
         if rank in standings:
-            told.append(f"{head}, {where}" if where else head)
+            clauses.append(f"{head}, {where}" if where else head)
 
         if place < rows:
             top = below - 0.05 - step * place
@@ -128,7 +128,7 @@ def waiting(run: Any) -> Picture:
             picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
             picture.text(0.38, top - 0.17 / height_in, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
 
-    picture.alt = base.sentences(said, *told)
+    picture.alt = base.sentences(statement, *clauses)
     return picture
 
 
@@ -183,7 +183,7 @@ def _row(
 
 
 def _circle(
-    ax: Axes, drawn: Sequence[int], found: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
+    ax: Axes, drawn: Sequence[int], edges: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
 ) -> None:
     """Draw ranks on a circle, clockwise from the top, and the arrows between them."""
     places = {}
@@ -194,9 +194,9 @@ def _circle(
         places = {drawn[0]: (-0.75, 0.0), drawn[1]: (0.75, 0.0)}
 
     size = 22 if len(drawn) <= 8 else 15
-    both_ways = {(arrow.waiter, arrow.awaited) for arrow in found}
+    both_ways = {(arrow.waiter, arrow.awaited) for arrow in edges}
     following = dict(zip(closed, [*closed[1:], *closed[:1]], strict=True))
-    for arrow in found:
+    for arrow in edges:
         if not {arrow.waiter, arrow.awaited} <= places.keys():
             continue
         look = {"mutation_scale": 9, "color": base.QUIET_INK, "linewidth": tokens.LINE_PT}

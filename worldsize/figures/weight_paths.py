@@ -77,17 +77,17 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
     covered = sum(hidden(name, paths) for name in paths)
 
-    said = ""
+    clause = ""
     if 0 < covered == len(paths) - 1:
-        said = f"{findings.both(list(paths))} lie on each other"
+        clause = f"{findings.both(list(paths))} lie on each other"
     elif len(paths) > 1:
         apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
-        said = f"{findings.both(list(paths))} end in one place"
+        clause = f"{findings.both(list(paths))} end in one place"
         if apart > NEAR * reach:
-            said = f"the {len(paths)} paths end up to {number(apart)} apart"
+            clause = f"the {len(paths)} paths end up to {number(apart)} apart"
 
     distances = [_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()]
-    return findings.line(said, *distances)
+    return findings.line(clause, *distances)
 
 
 def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reach: float) -> str:

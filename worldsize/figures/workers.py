@@ -47,26 +47,26 @@ def lanes(
     ax.set_xlim(left=0)
     ax.set_xlabel("seconds", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
-    found = pauses(rows, events, noun)
-    heading.head(picture, asks, found, small)
-    said = []
+    statement = pauses(rows, events, noun)
+    heading.head(picture, asks, statement, small)
+    sentences = []
     for name, times in rows.items():
         since, until = longest_gap(times)
         pause = f", none from {number(since)} to {number(until)} s" if until - since > 1 else ""
-        said.append(f"{name}: {count(len(times), noun)}{pause}")
+        sentences.append(f"{name}: {count(len(times), noun)}{pause}")
     for what, at in events.items():
-        said.append(f"{what} at {number(at)} s")
-    picture.alt = heading.alt(asks, found, *said)
+        sentences.append(f"{what} at {number(at)} s")
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
 def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], noun: str = "closure") -> str:
     """Say which workers pause for over a second, and how much each finishes after the last event (in all without events)."""
-    said = []
+    clauses = []
     for name, times in rows.items():
         since, until = longest_gap(times)
         if until - since > 1:  # seconds: a shorter gap is no pause
-            said.append(f"{name} finishes nothing from {number(since)} to {number(until)} s")
+            clauses.append(f"{name} finishes nothing from {number(since)} to {number(until)} s")
 
     if events:
         what = max(events, key=events.get)
@@ -74,10 +74,10 @@ def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], nou
         for name, times in rows.items():
             ticks = sum(time > events[what] for time in times)
             after.append(f"{name} finishes {count(ticks, noun) if ticks else 'none'}")
-        said.append(f'after "{what}" {", ".join(after)}')
+        clauses.append(f'after "{what}" {", ".join(after)}')
     else:
-        said.append(findings.ranked({name: len(times) for name, times in rows.items()}, ("finishes", "finish")))
-    return findings.line(*said)
+        clauses.append(findings.ranked({name: len(times) for name, times in rows.items()}, ("finishes", "finish")))
+    return findings.line(*clauses)
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
@@ -105,14 +105,14 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
     ax = picture.add_subplot()
     ax.axis("off")
 
-    y, said = 0.0, []
+    y, sentences = 0.0, []
     for name, taken in policies.items():
-        found = "not yet"
+        statement = "not yet"
         if taken:
-            found = finding(taken, every)
-        said.append(f"{name}: {found}")
+            statement = finding(taken, every)
+        sentences.append(f"{name}: {statement}")
         ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
-        ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
+        ax.text(steps, y + 0.45, statement, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
         taken = taken or []
         repeats = {number for number, times in _counts(taken).items() if times > 1}
@@ -124,9 +124,9 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
     ax.set_xlim(-0.97, steps + 0.02)
     ax.set_ylim(y, -0.2)
     written = base.written(policies)
-    found = findings.line(doubled(written), missed(written, every))
-    heading.head(picture, asks, found)
-    picture.alt = heading.alt(asks, found, *said)
+    statement = findings.line(doubled(written), missed(written, every))
+    heading.head(picture, asks, statement)
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
@@ -145,12 +145,12 @@ def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
     if not every:
         return ""
 
-    said = []
+    clauses = []
     for name, taken in policies.items():
         many = never(taken, every)
         if many:
-            said.append(f"{many} of {count(len(every), 'example')} never taken with {name}")
-    return "; ".join(said) or "every example is taken"
+            clauses.append(f"{many} of {count(len(every), 'example')} never taken with {name}")
+    return "; ".join(clauses) or "every example is taken"
 
 
 def never(taken: Taken, every: Collection[int]) -> int:
@@ -175,13 +175,13 @@ def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], repeats:
     ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     back = {"boxstyle": "round,pad=0.15", "facecolor": base.PAPER, "edgecolor": "none"}
-    said = {"fontsize": tokens.LABEL_PT, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
+    text_look = {"fontsize": tokens.LABEL_PT, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
     for step, numbers in enumerate(own):
         look = {"facecolor": base.PAPER, "edgecolor": base.colour(worker), "linewidth": tokens.LINE_PT}
         if not repeats.isdisjoint(numbers):
             look |= {"facecolor": tokens.SHADE.light, "hatch": "////", "linestyle": "--"}
         ax.add_patch(Rectangle((step + 0.04, y + 0.06), 0.92, 0.76, **look))
-        ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **said)
+        ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **text_look)
 
     ax.axhline(y + 0.94, color=base.RULE, linewidth=tokens.HAIR_PT)
 

@@ -34,14 +34,14 @@ class Choice:
 
 def by_micro_batch(single: Rows, few: Rows, asked: Rows) -> list[Choice]:
     """Return the forecast's errors by the least micro-batch of the rows that fit memory's constant."""
-    found = []
+    choices = []
     for least in LEAST_MICRO_BATCHES:
         rows = sum(row.tensor == row.pipeline == 1 and row.micro_batch >= least for row in single)
         memory = clusters.fit_memory(single, micro_batch=least)
         fit = clusters.fit(few, memory)
         errors = clusters.error(fit, few), clusters.error(fit, asked)
-        found.append(Choice(f"micro-batch {least} and more", rows, memory, *errors))
-    return found
+        choices.append(Choice(f"micro-batch {least} and more", rows, memory, *errors))
+    return choices
 
 
 def bootstrapped(single: Rows, few: Rows, asked: Rows, draws: int = 200, seed: int = 0) -> np.ndarray:
@@ -61,31 +61,31 @@ def random_splits(single: Rows, multi: Rows, draws: int = 200, seed: int = 0) ->
     Columns: the mean error, and the share of the others inside the nominal 90 % interval.
     """
     generator, memory = np.random.default_rng(seed), clusters.fit_memory(single)
-    found = []
+    scores = []
     for _ in range(draws):
         order = generator.permutation(len(multi))
         fit = clusters.fit([multi[k] for k in order[:FITTED]], memory)
         others = [multi[k] for k in order[FITTED:]]
-        found.append((clusters.error(fit, others), clusters.coverage(fit, others)[0]))
-    return np.array(found)
+        scores.append((clusters.error(fit, others), clusters.coverage(fit, others)[0]))
+    return np.array(scores)
 
 
 def without_a_model(single: Rows, multi: Rows) -> dict[int, float]:
     """Return the error on each model's rows, by its width, when fitted to the other models' rows."""
     memory = clusters.fit_memory(single)
-    found = {}
+    errors = {}
     for width in sorted({row.hidden for row in multi}):
         fit = clusters.fit([row for row in multi if row.hidden != width], memory)
-        found[width] = clusters.error(fit, [row for row in multi if row.hidden == width])
-    return found
+        errors[width] = clusters.error(fit, [row for row in multi if row.hidden == width])
+    return errors
 
 
 def by_tensor(fit: clusters.ClusterFit, rows: Rows) -> dict[int, tuple[int, float, float]]:
     """Return {ranks that share a layer: (rows, mean error, mean signed error)}; a signed error below 0 means predicted too short.
     """
-    found = {}
+    errors = {}
     for tensor in sorted({row.tensor for row in rows}):
         of = [row for row in rows if row.tensor == tensor]
         off = clusters.predict(fit, of) / np.array([row.iteration_s for row in of]) - 1
-        found[tensor] = (len(of), float(np.abs(off).mean()), float(off.mean()))
-    return found
+        errors[tensor] = (len(of), float(np.abs(off).mean()), float(off.mean()))
+    return errors

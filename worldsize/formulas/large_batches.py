@@ -31,11 +31,11 @@ def fit_steps(measured: Mapping[float, float] | Iterable[tuple[float, float]]) -
         raise ValueError(f"large_batches.fit_steps: got {len(set(batches))} batch sizes; expected two or more.")
 
     # For each critical batch the best S_min is a mean of logarithms, so only one number has to be searched for.
-    found = []
+    candidates = []
     for critical in np.geomspace(batches.min() / 1e3, batches.max() * 1e3, 6_001):
         over = np.log(taken) - np.log1p(critical / batches)
-        found.append((float(over.var()), math.exp(over.mean()), float(critical)))
-    _, fewest, critical = min(found)
+        candidates.append((float(over.var()), math.exp(over.mean()), float(critical)))
+    _, fewest, critical = min(candidates)
     return fewest, critical
 
 

@@ -110,11 +110,11 @@ def fit(rows: Sequence[MeasuredIteration], memory: float | None = None, without:
     """
     known = {} if memory is None else {CONSTANTS.index("memory"): memory}
     constants = robust_fit.fit(*_equations(rows, without), known=known)
-    found = ClusterFit(tuple(constants.tolist()), without=without)
+    model = ClusterFit(tuple(constants.tolist()), without=without)
 
-    residuals = np.abs(np.log([r.iteration_s for r in rows]) - np.log(predict(found, rows)))
+    residuals = np.abs(np.log([r.iteration_s for r in rows]) - np.log(predict(model, rows)))
     half_width = float(np.quantile(residuals, NOMINAL, method="higher"))
-    return ClusterFit(found.constants, half_width, without)
+    return ClusterFit(model.constants, half_width, without)
 
 
 def predict(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> np.ndarray:

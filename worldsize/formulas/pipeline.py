@@ -113,14 +113,14 @@ def works(trace: Trace) -> list[StagePass]:
 
     Other spans are ignored.
     """
-    found = []
+    passes = []
     for span in trace.spans:
         action, _, chunk = span.label.partition(_OF_CHUNK)
         way, _, micro = action.partition(" ")
         if way in WAYS and micro.isdigit():
-            found.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s, int(chunk or 0)))
+            passes.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s, int(chunk or 0)))
 
-    return sorted(found, key=lambda w: (w.start_s, w.stage))
+    return sorted(passes, key=lambda w: (w.start_s, w.stage))
 
 
 def makespan_s(trace: Trace) -> float | None:

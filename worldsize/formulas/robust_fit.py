@@ -36,11 +36,11 @@ def fit(
     relative = parts / seconds[:, None]
     rest = 1 - relative @ constants
     while free:
-        found = _huber(relative[:, free], rest, rounds)
-        if found.min() >= 0:
-            constants[free] = found
+        solution = _huber(relative[:, free], rest, rounds)
+        if solution.min() >= 0:
+            constants[free] = solution
             break
-        del free[int((found * np.abs(relative[:, free]).mean(0)).argmin())]
+        del free[int((solution * np.abs(relative[:, free]).mean(0)).argmin())]
     return constants
 
 

@@ -48,8 +48,8 @@ def notebook_of(lab: str, start: Path | None = None) -> Path:
         )
 
     there = notebooks_in(folder)
-    found = there.get(lab[:2].zfill(2))
-    if found is None or lab not in (found.stem, found.stem[:2], found.stem[:2].lstrip("0"), "0"):
+    notebook = there.get(lab[:2].zfill(2))
+    if notebook is None or lab not in (notebook.stem, notebook.stem[:2], notebook.stem[:2].lstrip("0"), "0"):
         names = ", ".join(path.stem for path in there.values())
         raise ValueError(f"{lab}: expected one of the labs in {folder}, got another. The labs are: {names}.")
-    return found
+    return notebook

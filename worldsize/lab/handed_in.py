@@ -63,8 +63,8 @@ def as_handed_in(fn: Callable, exercise: str, titles: Mapping[str, Title | None]
     taken = _taken_along(choice, asked, titles)
     namespace = rebuild(_sources(choice, taken, read, files), files)
 
-    for one in taken.left:
-        print(f"note: {one.sentence}")
+    for omission in taken.left:
+        print(f"note: {omission.sentence}")
     own = choice.exercises.get(str(title))
     if own is not None and read[own.parts[0]].taken_out:
         print(f"note: {taken_out_sentence(read[own.parts[0]].taken_out)}")
@@ -91,9 +91,9 @@ def as_handed_in(fn: Callable, exercise: str, titles: Mapping[str, Title | None]
             f"holds your answer, it has lost its first line: put `{_first_line(title)}` back."
         )
 
-    told = {one.name for one in taken.left}
+    left_names = {omission.name for omission in taken.left}
     missing = missing_names(rebuilt, namespace)
-    outside = [f"`{other}`" for other in missing if other in shell.user_ns and other not in told]
+    outside = [f"`{other}`" for other in missing if other in shell.user_ns and other not in left_names]
     if outside:
         names = ", ".join(outside)
         print(f"note: `{name}` uses {names} from a cell that is not handed in: move it into the exercise's own cell.")
@@ -117,11 +117,11 @@ def _that_ran(shell: Any) -> list[PythonCell]:
 def _files(shell: Any, read: list[PythonCell]) -> dict[str, str]:
     """Return the notebook's file name of each cell that ran, by its text without trailing whitespace."""
     by_source = {source.rstrip(): file for file, source in cell_sources()}
-    found = {}
+    names = {}
     for source, cell in zip(shell.user_ns.get("In", ())[1:], read, strict=False):
         if source.rstrip() in by_source:
-            found[cell.text.rstrip()] = by_source[source.rstrip()]
-    return found
+            names[cell.text.rstrip()] = by_source[source.rstrip()]
+    return names
 
 
 def _taken_along(choice: ChosenCells, asked: list[AskedExercise], titles: Mapping[str, Title | None]) -> TakenAlong:

@@ -29,14 +29,14 @@ class HandedPrediction:
 
 def as_data(lab: str, rows: Iterable[SummaryRow]) -> dict[str, Any]:
     """Return the summary's rows that have both numbers in one unit, as plain JSON."""
-    found = []
+    predictions = []
     for row in rows:
         if row.predicted is None or row.measured is None or row.unit != row.measured_unit:
             continue
-        found.append(
+        predictions.append(
             {"id": row.id, "question": row.question, "unit": row.unit, "predicted": row.predicted, "measured": row.measured}
         )
-    return {"lab": lab, "predictions": found}
+    return {"lab": lab, "predictions": predictions}
 
 
 def predictions_in(notebook: object) -> list[HandedPrediction]:
@@ -49,16 +49,16 @@ def predictions_in(notebook: object) -> list[HandedPrediction]:
         if not isinstance(data, dict) or not isinstance(data.get("predictions"), list):
             continue
 
-        found = {}
+        predictions = {}
         for row in data["predictions"][:MOST_ROWS]:
             if not isinstance(row, dict):
                 continue
             texts = [data.get("lab"), row.get("id"), row.get("question"), row.get("unit")]
             numbers = [row.get("predicted"), row.get("measured")]
             if all(isinstance(text, str) for text in texts) and all(map(is_finite_number, numbers)):
-                one = HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))
-                found[one.id] = one
-        return list(found.values())
+                prediction = HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))
+                predictions[prediction.id] = prediction
+        return list(predictions.values())
     return []
 
 

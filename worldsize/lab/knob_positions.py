@@ -43,12 +43,12 @@ def bundle(
     draw: Callable[..., Any],
     choices: Mapping[str, Sequence[Any]],
     values: Mapping[str, Any],
-    said: Callable[[Any], str],
+    text: Callable[[Any], str],
     how: str,
 ) -> dict[str, str]:
     """Return a notebook's output for a cell with knobs: its `picture`, and behind it those at the other positions.
 
-    A position is the chosen values' indices, as in "0,2"; `said` turns a value into text, `how` comes from `drawn_first`.
+    A position is the chosen values' indices, as in "0,2"; `text` turns a value into text, `how` comes from `drawn_first`.
     With more than `MOST_POSITIONS` positions, only those that differ from the start in one knob are kept.
     """
     kept = picture.bundle()
@@ -71,7 +71,7 @@ def bundle(
         # base64 of gzip, which browsers can decompress
         pictures[position] = base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()
 
-    fields = [{"name": name.replace("_", " "), "values": list(map(said, offered))} for name, offered in choices.items()]
+    fields = [{"name": name.replace("_", " "), "values": list(map(text, offered))} for name, offered in choices.items()]
     data = html.escape(json.dumps({"how": how, "knobs": fields, "start": start, "pictures": pictures}, ensure_ascii=False))
     kept["text/html"] = f'<div class="ws-knobs" data-knobs="{data}"><div>{kept["text/html"]}</div></div>'
     return kept

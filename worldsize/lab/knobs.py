@@ -96,17 +96,17 @@ class Panel:
         try:
             with unobserved():
                 drawn = _drawn(self._draw(**{name: field.value for name, field in self.fields.items()}))
-            said = f"drawn with {self._values()}"
+            status = f"drawn with {self._values()}"
         except KeyboardInterrupt:
-            drawn, said = _drawn(notice("stopped: choose a value, or run again")), "stopped"
+            drawn, status = _drawn(notice("stopped: choose a value, or run again")), "stopped"
         except Exception as error:
             first_line, *_ = str(error).splitlines() or ["no words"]
             drawn = _drawn(notice(f"{type(error).__name__}: {first_line}"))
-            said = f"failed: {first_line}"
+            status = f"failed: {first_line}"
 
         self.picture.value = drawn[0]
         self._left.update(*self._lasting(drawn))
-        self._say(said)  # last: the picture that it describes is there by then
+        self._say(status)  # last: the picture that it describes is there by then
 
     def _say(self, text: str) -> None:
         self.status.value = f'<span role="status" aria-live="polite">{html.escape(text)}</span>'

@@ -160,12 +160,12 @@ class Lab:
 
     def sealed(self, id: str) -> list[tuple[float, ...]] | None:
         """Open the seal `id` and return the rows of the first seal; None if nothing is sealed."""
-        found = seals.seals_in(self._file.read(), id)
-        if not found:
+        history = seals.seals_in(self._file.read(), id)
+        if not history:
             return None
-        if not found[-1].opened:
+        if not history[-1].opened:
             self._file.update(lambda state: seals.opened(state, id))
-        return list(found[0].numbers)
+        return list(history[0].numbers)
 
     def record(self, verdict: Any) -> None:
         """Keep a verdict's points; the latest counts, as in a grade, so a later failure lowers them."""

@@ -140,13 +140,13 @@ def map_of_course(folder: Path, here: str = "") -> CourseMap:
     A lab links to its notebook if that lies in the current folder, as it does for a notebook of the course.
     """
     beside = notebooks_in(Path.cwd())
-    found = []
+    mapped_labs = []
     for lab in progress_in(folder).labs:
         after = tuple(number for number in LABS[lab.number].after if number in EXERCISES)
-        found.append(
+        mapped_labs.append(
             MappedLab(
                 number=lab.number, title=lab.title, possible=lab.possible, earned=lab.earned, after=after,
                 here=lab.number == here, link=beside[lab.number].name if lab.number in beside else "",
             )
         )  # fmt: skip
-    return CourseMap(tuple(found))
+    return CourseMap(tuple(mapped_labs))

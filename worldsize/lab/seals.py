@@ -32,40 +32,40 @@ class Seal:
 
 def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
     """Return the seals that a lab's state keeps for `id`, oldest first; damaged seals are left out."""
-    found = []
+    seals = []
     section = state.get(SECTION)
 
     for entry in section.get(id, []) if isinstance(section, dict) else []:
         try:
             rows = tuple(tuple(map(float, row)) for row in entry["numbers"])
-            found.append(Seal(rows, str(entry["digest"]), str(entry["at"]), str(entry["opened"])))
+            seals.append(Seal(rows, str(entry["digest"]), str(entry["at"]), str(entry["opened"])))
         except (KeyError, TypeError, ValueError):
             continue
-    return found
+    return seals
 
 
 def words(seal: Seal, before: Sequence[Seal]) -> str:
     """Return a lab's sentence about a new seal; `before` are the seals that it kept already."""
-    said = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
-    for one in before:
-        if one.digest == seal.digest:
-            return f"already sealed at {one.at}: {said}"
+    summary = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
+    for previous in before:
+        if previous.digest == seal.digest:
+            return f"already sealed at {previous.at}: {summary}"
 
-    if any(one.opened for one in before):
-        return f"another attempt, made when the truth was open: {said}. Your first forecast, {before[0].digest}, still counts"
-    return f"sealed at {seal.at}: {said}"
+    if any(previous.opened for previous in before):
+        return f"another attempt, made when the truth was open: {summary}. Your first forecast, {before[0].digest}, still counts"
+    return f"sealed at {seal.at}: {summary}"
 
 
 def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str:
     """Return a lab's text after a refusal: the reason `why`, and the fate of earlier seals."""
-    said = [why]
-    if any(one.opened for one in before):
-        said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and still counts.")
+    sentences = [why]
+    if any(seal.opened for seal in before):
+        sentences.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and still counts.")
     else:
-        said.append("Nothing is sealed, and the measurements stay closed.")
+        sentences.append("Nothing is sealed, and the measurements stay closed.")
 
-    said += [f"The unopened forecast sealed at {one.at} is withdrawn." for one in taken_back]
-    return "\n".join(said)
+    sentences += [f"The unopened forecast sealed at {seal.at} is withdrawn." for seal in taken_back]
+    return "\n".join(sentences)
 
 
 def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
@@ -77,23 +77,23 @@ def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
 def withdrawn(state: dict[str, Any], id: str) -> list[Seal]:
     """Remove the unopened seals of `id` from a lab's state, and return them."""
     kept, removed = [], []
-    for one in seals_in(state, id):
-        if one.opened:
-            kept.append(one)
+    for seal in seals_in(state, id):
+        if seal.opened:
+            kept.append(seal)
         else:
-            removed.append(one)
+            removed.append(seal)
     _put(state, id, kept)
     return removed
 
 
 def opened(state: dict[str, Any], id: str) -> None:
     """Note in a lab's state that the seals of `id` are now open."""
-    found = []
-    for one in seals_in(state, id):
-        if not one.opened:
-            one = replace(one, opened=_now())
-        found.append(one)
-    _put(state, id, found)
+    seals = []
+    for seal in seals_in(state, id):
+        if not seal.opened:
+            seal = replace(seal, opened=_now())
+        seals.append(seal)
+    _put(state, id, seals)
 
 
 def sealed_now(id: str, numbers: Sequence[Sequence[float]], functions: Sequence[Callable]) -> Seal:

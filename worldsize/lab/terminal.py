@@ -121,9 +121,9 @@ def _end(process: subprocess.Popen, mark: str) -> None:
 
 def _marked(mark: str) -> list[psutil.Process]:
     """Return the living processes with this mark."""
-    found = []
-    for one in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # gone, a zombie, or not ours to read
-            if one.environ().get(_MARK) == mark:
-                found.append(one)
-    return found
+            if process.environ().get(_MARK) == mark:
+                processes.append(process)
+    return processes

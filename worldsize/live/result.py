@@ -36,9 +36,9 @@ def folding(run: Run, run_state: RunState, lines: Sequence[str], is_open: bool) 
 
 def summary(run: Run) -> str:
     """Return a run's result in one line: function, ranks, end, time, and what it sent."""
-    trace, said = run.trace, []
+    trace, parts = run.trace, []
     if trace.transfers:
-        said.append(f"{units.count(len(trace.transfers), 'message')}, {units.size(trace.total_bytes())}")
+        parts.append(f"{units.count(len(trace.transfers), 'message')}, {units.size(trace.total_bytes())}")
     if trace.collectives:
         calls = Counter(call.rank for call in trace.collectives)
         rank, most = max(calls.items(), key=lambda item: (item[1], -item[0]))
@@ -46,10 +46,10 @@ def summary(run: Run) -> str:
         of = f" of {run.name(rank)}"
         if set(map(calls.get, range(run.world_size))) == {most}:
             of = ""  # every rank's
-        said.append(f"{units.count(most, 'collective')}{of}, {units.size(total)}")
+        parts.append(f"{units.count(most, 'collective')}{of}, {units.size(total)}")
 
     ran = f"{run.function}: {caption(run)}" if run.function else caption(run)
-    return " · ".join([ran, *said])
+    return " · ".join([ran, *parts])
 
 
 def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
@@ -92,14 +92,14 @@ def _cut(lines: Sequence[str]) -> str:
 
 def state_of(run: Run) -> RunState:
     """Return the state that a live view would have at the run's end, rebuilt from its files."""
-    found = RunState(run.world_size, run.tasks, run.hosts)
-    for row in found.rows:
-        found.printed(row.rank, run.log(row.rank).splitlines())
+    state = RunState(run.world_size, run.tasks, run.hosts)
+    for row in state.rows:
+        state.printed(row.rank, run.log(row.rank).splitlines())
         for report in run.reports[row.rank]:
             row.report(report)
         row.sent_bytes = run.trace.sent_bytes(row.rank)
         row.received_bytes = run.trace.received_bytes(row.rank)
-    return found
+    return state
 
 
 def has_picture(run: Run) -> bool:
@@ -145,28 +145,28 @@ class RankEnd:
 
 def ends(run: Run) -> list[RankEnd]:
     """Return how each rank ended."""
-    found = [RankEnd("stopped")] * run.world_size
+    rank_ends = [RankEnd("stopped")] * run.world_size
     if run.state == "done":
-        found = [RankEnd("done")] * run.world_size
+        rank_ends = [RankEnd("done")] * run.world_size
     if run.outcome is None:
-        return found
+        return rank_ends
 
     if run.state == "done":  # ranks without a result are servers, or were killed on request
         for rank in set(range(run.world_size)) - run.outcome.returned.keys():
-            found[rank] = RankEnd("ended")
+            rank_ends[rank] = RankEnd("ended")
 
     for standing in run.outcome.standings:
-        found[standing.rank] = RankEnd("stopped", failures.doing(standing))
+        rank_ends[standing.rank] = RankEnd("stopped", failures.doing(standing))
     for failure in run.outcome.failures:
         if failure.not_yet:
-            found[failure.rank] = RankEnd("not yet")
+            rank_ends[failure.rank] = RankEnd("not yet")
             continue
 
         words = failures.ending(failure).splitlines()[0]
         if len(words) > WORD_CHARS:
             words = words[: WORD_CHARS - 1] + "…"
-        found[failure.rank] = RankEnd("failed", words)
-    return found
+        rank_ends[failure.rank] = RankEnd("failed", words)
+    return rank_ends
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,11 @@ def _messages(trace: Any) -> list[list[str]]:
     """Return the first messages as rows: source, destination, tag, size, and the moments of sending and of full receipt."""
     start_s = min((t.start_s for t in trace.transfers), default=0.0)
 
-    found = []
+    rows = []
     for t in trace.transfers[:MOST_MESSAGES]:
         sent, received = units.seconds(t.start_s - start_s), units.seconds(t.end_s - start_s)
-        found.append([str(t.src), str(t.dst), str(t.tag), units.size(t.size_bytes), sent, received])
-    return found
+        rows.append([str(t.src), str(t.dst), str(t.tag), units.size(t.size_bytes), sent, received])
+    return rows
 
 
 MOST_KEPT = 20  # runs whose files stay for their buttons; files of older runs are deleted
@@ -86,11 +86,11 @@ class RunButtons:
 
         try:
             if asked == "perfetto":
-                said = f"run.json is in your downloads: open {PERFETTO} and drop the file there."
-                return {"file": "run.json", "type": "application/json", "data": run.trace.chrome_json(), "said": said}
+                message = f"run.json is in your downloads: open {PERFETTO} and drop the file there."
+                return {"file": "run.json", "type": "application/json", "data": run.trace.chrome_json(), "said": message}
             if asked == "page":
-                said = "run.html is in your downloads: one file, which needs no network."
-                return {"file": "run.html", "type": "text/html", "data": run_page(run), "said": said}
+                message = "run.html is in your downloads: one file, which needs no network."
+                return {"file": "run.html", "type": "text/html", "data": run_page(run), "said": message}
             if asked == "text":
                 return {"file": "run.txt", "type": "text/plain", "copy": "yes", "data": run_text(run), "said": "Copied."}
             raise KeyError(asked)

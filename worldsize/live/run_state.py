@@ -70,14 +70,14 @@ class RankRow:
 
     def place(self) -> str:
         """Return the rank's progress: "epoch 2 of 3 · step 40"."""
-        said = []
+        parts = []
         for name in reversed(PLACES):
             if name in self.latest:
                 total = self.latest.get(TOTALS[name])
                 of = "" if total is None else f" of {units.number(total)}"
-                said.append(f"{name} {units.number(self.latest[name])}{of}")
+                parts.append(f"{name} {units.number(self.latest[name])}{of}")
 
-        return " · ".join(said)
+        return " · ".join(parts)
 
 
 class RunState:

@@ -201,11 +201,11 @@ class RecordedCopies:
             got = original(given, *args, **kwargs)
             _finish()
 
-            many, one = given, got
+            many, whole = given, got
             if outwards:
-                many, one = got, given
+                many, whole = got, given
 
-            centre = self._card_of(_first(one))
+            centre = self._card_of(_first(whole))
             for part in many:
                 src, dst = self._card_of(_first(part)), centre
                 if outwards:
@@ -213,7 +213,7 @@ class RecordedCopies:
                 if src != dst:
                     self._cards.note(src, dst, _bytes(part), start_s)
 
-            with self._cards.collective(op, _bytes(one)):
+            with self._cards.collective(op, _bytes(whole)):
                 pass
             return got
 

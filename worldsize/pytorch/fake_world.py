@@ -132,12 +132,12 @@ def fake_rank(
                 f"fake_rank: the process of rank {rank} of {world_size} ended with {done.returncode} before its step was "
                 f"over: {done.stderr.strip()[-500:]} (Out of memory? Build a smaller model.)"
             )
-        found, failure = cloudpickle.loads(answer.read_bytes())
+        result, failure = cloudpickle.loads(answer.read_bytes())
 
     if failure:
         last = failure.strip().splitlines()[-1]
         raise RuntimeError(f"fake_rank: the step of rank {rank} of {world_size} failed: {last}\n{failure}")
-    return found
+    return result
 
 
 # with the caller's path, so that the functions of its modules are found
@@ -152,14 +152,14 @@ fake_world._answer(Path(sys.argv[2]), Path(sys.argv[3]))
 
 def _answer(job: Path, answer: Path) -> None:
     """Do the job in the new process, and write (the result, the failure as text)."""
-    found, failure = None, ""
+    result, failure = None, ""
     try:
-        found = _step(*cloudpickle.loads(job.read_bytes()))
+        result = _step(*cloudpickle.loads(job.read_bytes()))
     except Exception:
         failure = traceback.format_exc()
 
     unfinished = answer.with_suffix(".part")
-    unfinished.write_bytes(cloudpickle.dumps((found, failure)))
+    unfinished.write_bytes(cloudpickle.dumps((result, failure)))
     unfinished.rename(answer)
 
 

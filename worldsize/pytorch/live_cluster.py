@@ -163,13 +163,13 @@ class _Supervisor:
         return self._measured(len(self.plan.failures) - len(coming))
 
     def _measured(self, kills: int) -> dict:
-        told = self.told
-        step_s = float(told[_STEPS_S] / max(1, told[_STEPS]))
+        figures = self.told
+        step_s = float(figures[_STEPS_S] / max(1, figures[_STEPS]))
         step, _, weights = pickle.loads(self.path.read_bytes())
         return {
             "work_s": self.course[-1][1], "course": self.course, "step_s": step_s,
             "interval_s": step_s * self.plan.steps_between,
-            "save_s": float(told[_SAVES_S] / told[_SAVES]) if told[_SAVES] else math.nan,
+            "save_s": float(figures[_SAVES_S] / figures[_SAVES]) if figures[_SAVES] else math.nan,
             "restart_s": statistics.median(self.restarts_s) if self.restarts_s else math.nan,
             "restarts_s": self.restarts_s, "kills": kills, "step": step, "weights": weights,
         }  # fmt: skip
@@ -211,13 +211,13 @@ def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Sup
             if end not in own:
                 end.close()  # so that a line closes when the process at its other end ends
 
-    plan, told = day.plan, day.told
+    plan, figures = day.plan, day.told
     step, work_s, weights = pickle.loads(day.path.read_bytes())
     nothing = np.zeros(1)
     _all_reduce(rank, own, nothing)
     if rank == 0:
-        told[_WORK_S] = told[_SAFE_S] = work_s
-        told[_BEGAN_S], told[_LIFE] = time.monotonic(), day.life
+        figures[_WORK_S] = figures[_SAFE_S] = work_s
+        figures[_BEGAN_S], figures[_LIFE] = time.monotonic(), day.life
 
     while True:
         began_s = time.monotonic()
@@ -229,20 +229,20 @@ def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Sup
         took_s = time.monotonic() - began_s
         work_s += took_s
         if rank == 0:
-            told[_WORK_S] = work_s
-            told[_STEPS] += 1
-            told[_STEPS_S] += took_s
+            figures[_WORK_S] = work_s
+            figures[_STEPS] += 1
+            figures[_STEPS_S] += took_s
 
         if step % plan.steps_between == 0:
             began_s = time.monotonic()
             if rank == 0:
                 time.sleep(plan.save_s)  # a large checkpoint is safe only once its last byte is written
                 day.save(day.path, pickle.dumps((step, work_s, weights)))
-                told[_SAFE_S] = work_s
+                figures[_SAFE_S] = work_s
             _all_reduce(rank, own, nothing)
             if rank == 0:
-                told[_SAVES] += 1
-                told[_SAVES_S] += time.monotonic() - began_s
+                figures[_SAVES] += 1
+                figures[_SAVES_S] += time.monotonic() - began_s
 
 
 def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:

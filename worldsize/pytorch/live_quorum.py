@@ -105,10 +105,10 @@ class Quorum:
             self._close()  # a member that waits for this rank sees the end of its socket
             return None
 
-    def _asked(self, said: str, value: bool) -> bool:
+    def _asked(self, message: str, value: bool) -> bool:
         """Tell the supervisor, wait for the next quorum, and return True if the step that ends here counts."""
         try:
-            _put(self._control, (said, value))
+            _put(self._control, (message, value))
             # the sockets that `_put` sends along come with the length
             head, numbers, *_ = socket.recv_fds(self._control, _LENGTH, _MOST_LINES)
             if not head:
@@ -246,13 +246,13 @@ class _QuorumSupervisor:
         for control in multiprocessing.connection.wait(list(rank_of), at_most_s):
             rank = rank_of[control]
             try:
-                said, value = _take(control)
+                message, value = _take(control)
             except (OSError, EOFError):
                 self._lost(rank)
                 continue
 
             self.alive[rank].asks = True
-            if said == "voted":
+            if message == "voted":
                 self.votes[rank] = value
 
     def _lost(self, rank: int) -> None:

@@ -104,11 +104,11 @@ def received_bytes() -> dict[tuple[int, int], int]:
 
     {(own port, peer's port): bytes received}; empty if the system does not count.
     """
-    found = {}
+    counts = {}
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
-        return found
+        return counts
 
     for name in names:
         with suppress(OSError, struct.error):  # closed meanwhile, or not connected
@@ -120,8 +120,8 @@ def received_bytes() -> dict[tuple[int, int], int]:
                     continue
                 ports = connection.getsockname()[1], connection.getpeername()[1]
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-                found[ports] = struct.unpack_from("Q", info, _RECEIVED_AT)[0]
-    return found
+                counts[ports] = struct.unpack_from("Q", info, _RECEIVED_AT)[0]
+    return counts
 
 
 def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[Collective]:

@@ -53,22 +53,22 @@ class Profile:
     @property
     def slices(self) -> list[Slice]:
         """Operators and collectives in order of their start; an operator that calls others contains theirs."""
-        found = []
+        calls = []
         for row in self.rows:
             if row["ph"] == "X":
                 start_s, length_s = row["ts"] * 1e-6, row["dur"] * 1e-6
-                found.append(Slice(row["name"], self.threads[row["tid"] - FIRST_THREAD], start_s, start_s + length_s))
-        return sorted(found, key=lambda one: (one.start_s, -one.end_s))
+                calls.append(Slice(row["name"], self.threads[row["tid"] - FIRST_THREAD], start_s, start_s + length_s))
+        return sorted(calls, key=lambda call: (call.start_s, -call.end_s))
 
     @property
     def collectives(self) -> list[Slice]:
         """The collectives of a backend such as gloo, each from the start to the end of this rank's part."""
-        found = []
-        for one in self.slices:
-            operation = one.name.partition(":")[2]
-            if one.name.startswith(_BACKENDS) and operation not in ("send", "recv", "recvAnySource"):
-                found.append(one)
-        return found
+        calls = []
+        for call in self.slices:
+            operation = call.name.partition(":")[2]
+            if call.name.startswith(_BACKENDS) and operation not in ("send", "recv", "recvAnySource"):
+                calls.append(call)
+        return calls
 
     @property
     def operators(self) -> list[Slice]:
@@ -85,12 +85,12 @@ class Profile:
     @property
     def allocated(self) -> list[tuple[float, int]]:
         """(moment, bytes allocated and not freed since the profiler began), after each change."""
-        found, total = [], 0
+        levels, total = [], 0
         for row in sorted(self.rows, key=lambda row: row.get("ts", 0.0)):
             if row["name"] == "[memory]":
                 total += row["args"]["Bytes"]
-                found.append((row["ts"] * 1e-6, total))
-        return found
+                levels.append((row["ts"] * 1e-6, total))
+        return levels
 
 
 @contextmanager
@@ -129,13 +129,13 @@ def _marks(origin_s: float) -> list[tuple[float, float]]:
     """Let the profiler record some marks; return the launch's clock just before and just after each."""
     from torch.profiler import record_function
 
-    found = []
+    marks = []
     for _ in range(_MARKS):
         start_s = time.monotonic()
         with record_function(_MARK):
             pass
-        found.append((start_s - origin_s, time.monotonic() - origin_s))
-    return found
+        marks.append((start_s - origin_s, time.monotonic() - origin_s))
+    return marks
 
 
 def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, float]]]) -> tuple[float, float]:
@@ -163,7 +163,7 @@ def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> t
         elif row.get("cat") in _KEPT and row["name"] != _MARK:
             kept.append(row)
 
-    found, threads, numbers = [], [], {}
+    timeline, threads, numbers = [], [], {}
     for row in sorted(kept, key=lambda row: row["ts"]):
         thread = row["tid"]
         if thread in numbers:
@@ -174,8 +174,8 @@ def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> t
         numbers[thread] = number
         threads.append(short)
         about = {"name": f"profiler: {short}"}
-        found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": about})
+        timeline.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": about})
 
     for row in kept:
-        found.append({**row, "pid": rank, "tid": numbers[row["tid"]], "ts": row["ts"] + offset_s * 1e6})
-    return tuple(found), tuple(threads)
+        timeline.append({**row, "pid": rank, "tid": numbers[row["tid"]], "ts": row["ts"] + offset_s * 1e6})
+    return tuple(timeline), tuple(threads)

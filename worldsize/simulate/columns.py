@@ -41,18 +41,18 @@ class MessageColumns:
 
     def trace(self, world_size: int, spans: Iterable[Span]) -> Trace:
         """Return a trace as a run of processes has it: a transfer for every message taken, and the spans of both sides."""
-        transfers, found = [], list(spans)
+        transfers, timeline = [], list(spans)
         rows = zip(*(column.tolist() for column in vars(self).values()), strict=True)
         for src, dst, tag, size_bytes, start_s, wait_s, left_s, recv_start_s, end_s in rows:
             # NaN differs from itself: the sender has not waited
             left_s = start_s if left_s != left_s else left_s
             wait_start_s = None if wait_s != wait_s else wait_s
-            found.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}", wait_start_s=wait_start_s))
+            timeline.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}", wait_start_s=wait_start_s))
 
             if end_s == end_s:
                 transfers.append(Transfer(src, dst, size_bytes, start_s, end_s, tag, recv_start_s))
-                found.append(Span(dst, "recv", recv_start_s, end_s, label=f"from rank {src}"))
+                timeline.append(Span(dst, "recv", recv_start_s, end_s, label=f"from rank {src}"))
 
         transfers.sort(key=lambda t: (t.start_s, t.end_s))
-        found.sort(key=lambda s: s.start_s)
-        return Trace(world_size, tuple(transfers), tuple(found))
+        timeline.sort(key=lambda s: s.start_s)
+        return Trace(world_size, tuple(transfers), tuple(timeline))

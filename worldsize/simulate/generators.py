@@ -25,10 +25,10 @@ def set_generators(state: tuple) -> None:
         sys.modules["torch"].set_rng_state(torchs)
 
 
-def same_generators(one: tuple, other: tuple) -> bool:
+def same_generators(state: tuple, other: tuple) -> bool:
     """Return whether no generator has been drawn from between two states."""
-    if one[1] != other[1] or one[0][2:] != other[0][2:] or not np.array_equal(one[0][1], other[0][1]):
+    if state[1] != other[1] or state[0][2:] != other[0][2:] or not np.array_equal(state[0][1], other[0][1]):
         return False
-    if one[2] is None or other[2] is None:
-        return one[2] is other[2]  # torch was imported in between, and may have been drawn from
-    return bool((one[2] == other[2]).all())
+    if state[2] is None or other[2] is None:
+        return state[2] is other[2]  # torch was imported in between, and may have been drawn from
+    return bool((state[2] == other[2]).all())

@@ -144,21 +144,21 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
 
     The number of ranks asked depends on how many calls they make, never on seconds. Raises RunTimedOut.
     """
-    found, n, node_ranks = Witnesses(), setting.world_size, setting.node_ranks
+    witnesses, n, node_ranks = Witnesses(), setting.world_size, setting.node_ranks
     with _alone(call, setting) as ask:
         for rank in range(node_ranks):
-            found.calls[rank] = ask(rank)
+            witnesses.calls[rank] = ask(rank)
 
-        if ask(0, _random_numbers) != found.calls[0]:
+        if ask(0, _random_numbers) != witnesses.calls[0]:
             raise NotSymmetric("rank 0 makes different calls when it receives different numbers")
 
-        compare = partial(_same_calls, found.calls, call, n)
-        longest = max(len(calls) for calls in found.calls.values()) or 1
+        compare = partial(_same_calls, witnesses.calls, call, n)
+        longest = max(len(calls) for calls in witnesses.calls.values()) or 1
         asks_all = n * longest <= CALLS_PER_MESSAGE * setting.most_messages
         sample = max(2, min(_FEW, MOST_WITNESSED_CALLS // longest), min(MOST_WITNESSED_CALLS, setting.most_messages) // longest)
         others = _compare_some(ask, compare, setting, n if asks_all else sample)
 
-    found.asked = node_ranks + len(others)
+    witnesses.asked = node_ranks + len(others)
     asked = sorted({*range(node_ranks), *others})
     if asks_all:
         who = f"all {n:,} ranks"
@@ -167,11 +167,11 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
     else:
         who = f"ranks {', '.join(f'{rank:,}' for rank in asked)}"
 
-    found.evidence = [
+    witnesses.evidence = [
         f"the same calls (send or receive, distance, tag, bytes; {longest:,} at most) on {who}, each run alone",
         "the same calls of rank 0 whether it receives zeros or random numbers",
     ]
-    return found
+    return witnesses
 
 
 def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) -> list[int]:

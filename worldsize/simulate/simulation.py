@@ -83,8 +83,8 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
             asked = ranks_alone.listen(call, setting)
             if asked.messages * setting.world_size > setting.most_messages:
                 return by_symmetry(call, setting, launches, asked, began_s)
-        except NotSymmetric as found:
-            why = str(found)
+        except NotSymmetric as error:
+            why = str(error)
         except NotYet:
             return in_full(call, setting.with_ranks(1), launches)
 
@@ -92,8 +92,8 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
         raise ValueError(_too_large(setting, f"more than {MOST_FULL_RANKS:,} stacks", why))
     try:
         return in_full(call, setting, launches)
-    except TooManyMessages as found:
-        raise ValueError(_too_large(setting, str(found), why)) from None
+    except TooManyMessages as error:
+        raise ValueError(_too_large(setting, str(error), why)) from None
 
 
 def _too_large(setting: Setting, what: str, why: str) -> str:

@@ -308,12 +308,12 @@ class World:
             self.current = rank
             self.switches += 1
             process_state.enter(rank)
-            one = self._ranks[rank]
+            coroutine = self._ranks[rank]
 
-            if one:
-                one.switch()
+            if coroutine:
+                coroutine.switch()
             else:
-                one.switch(work, rank)
+                coroutine.switch(work, rank)
             process_state.leave(rank)
             self.current = None
             if self.abandoned is not None:  # the rank's function caught the exception and went on
@@ -345,12 +345,12 @@ class World:
     def close(self, process_state: Any) -> None:
         """End the unfinished ranks: each leaves its function from where it waits."""
         self.closing = True
-        for rank, one in self._ranks.items():
-            if one:
+        for rank, coroutine in self._ranks.items():
+            if coroutine:
                 self.current = rank
                 process_state.enter(rank)
                 try:
-                    one.throw(GreenletExit)
+                    coroutine.throw(GreenletExit)
                 except (Abandoned, KeyboardInterrupt) as stop:  # raised by the cleanup code of the rank's function
                     process_state.watch.keep(stop)
                 process_state.leave(rank)
@@ -359,23 +359,23 @@ class World:
     def standings(self) -> tuple[Standing, ...]:
         """Return the standings of the ranks that have begun and not ended."""
         waits = {wait.rank: wait for wait in self.waits()}
-        found = []
-        for rank, one in self._ranks.items():
-            if rank in self.ended or one.gr_frame is None:
+        places = []
+        for rank, coroutine in self._ranks.items():
+            if rank in self.ended or coroutine.gr_frame is None:
                 continue
 
-            frames = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(one.gr_frame)]
+            frames = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(coroutine.gr_frame)]
             frames.reverse()
             own = next((place for place, frame in enumerate(frames) if not is_package(frame)), 0)  # the rank's function
-            found.append(Standing(rank, waits.get(rank), tuple(frames[own:])))
-        return tuple(found)
+            places.append(Standing(rank, waits.get(rank), tuple(frames[own:])))
+        return tuple(places)
 
     def waits(self) -> tuple[Wait, ...]:
         """Return the blocked calls of the ranks that have not ended."""
-        found = []
+        calls = []
         for rank in sorted(self._ranks.keys() - self.ended):
             wait = self._waits[rank]
             if wait is not None:
                 op, peer, tag = wait
-                found.append(Wait(rank, op, peer, tag, peer_ended=peer in self.ended))
-        return tuple(found)
+                calls.append(Wait(rank, op, peer, tag, peer_ended=peer in self.ended))
+        return tuple(calls)

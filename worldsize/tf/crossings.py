@@ -52,14 +52,14 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
 
     {device: bytes}. TensorFlow's variables, a strategy's, or Keras's.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for variable in variables:
         inner = variable if hasattr(variable, "device") else variable.value
         for copy in getattr(inner, "values", (inner,)):
             name = device(copy.device)
-            found[name] = found.get(name, 0) + copy.shape.num_elements() * copy.dtype.size
+            sizes[name] = sizes.get(name, 0) + copy.shape.num_elements() * copy.dtype.size
 
-    return found
+    return sizes
 
 
 def device(name: str) -> str:

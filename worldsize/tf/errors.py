@@ -14,12 +14,12 @@ def first_words(error: Exception) -> str:
     lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
 
     unregistered = [line for line in lines if "No OpKernel was registered" in line]
-    told = [*unregistered, *lines, ""][0]
-    if "in user code" in told:
-        told = lines[-1]
-    if told.startswith("Exception encountered when calling"):
-        told = f"{told.split()[4].removesuffix('.call().')}: {lines[1]}"
+    words = [*unregistered, *lines, ""][0]
+    if "in user code" in words:
+        words = lines[-1]
+    if words.startswith("Exception encountered when calling"):
+        words = f"{words.split()[4].removesuffix('.call().')}: {lines[1]}"
 
-    told = re.split(r" used by | \(<class|\. ", told)[0]
-    kind = "" if re.match(r"\w+Error: ", told) else f"{type(error).__name__}: "
-    return (kind + told)[:MAX_CHARACTERS]
+    words = re.split(r" used by | \(<class|\. ", words)[0]
+    kind = "" if re.match(r"\w+Error: ", words) else f"{type(error).__name__}: "
+    return (kind + words)[:MAX_CHARACTERS]

@@ -52,10 +52,10 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
     """
     from tensorflow import TensorShape, as_dtype
 
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    devices: dict[str, dict[str, dict[str, int]]] = {}
 
     def on(device: str) -> dict[str, dict[str, int]]:
-        return found.setdefault(short(device), {"variables": {}, "operations": {}})
+        return devices.setdefault(short(device), {"variables": {}, "operations": {}})
 
     for variable in variables:
         held = variable.value if hasattr(variable, "path") else variable
@@ -72,7 +72,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
                 kind = re.sub("^_Mkl(Native)?", "", node.op)
                 counts[kind] = counts.get(kind, 0) + 1
 
-    return dict(sorted(found.items(), key=lambda row: order(row[0])))
+    return dict(sorted(devices.items(), key=lambda row: order(row[0])))
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
@@ -81,7 +81,7 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """
     made = _made(metadata.step_stats)
-    found = []
+    transfers = []
 
     for part in metadata.partition_graphs:
         read = {node.name: node.input[0] for node in part.node if node.op == "ReadVariableOp"}
@@ -100,16 +100,16 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
 
             src = short(node.attr["send_device"].s.decode())
             dst = short(node.attr["recv_device"].s.decode())
-            found.append(Move(src=src, dst=dst, what=what, size_bytes=size_bytes, at=at))
+            transfers.append(Move(src=src, dst=dst, what=what, size_bytes=size_bytes, at=at))
 
-    return sorted(found, key=lambda move: move.at)
+    return sorted(transfers, key=lambda move: move.at)
 
 
 def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
     """Return {operation: ({output: bytes}, its end)} of a step."""
     from tensorflow import as_dtype
 
-    found = {}
+    outputs = {}
     for device in stats.dev_stats:
         for node in device.node_stats:
             sizes = {}
@@ -117,9 +117,9 @@ def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
                 tensor = output.tensor_description
                 numbers = math.prod(dim.size for dim in tensor.shape.dim)
                 sizes[output.slot] = numbers * as_dtype(tensor.dtype).size if tensor.dtype else 0
-            found[node.node_name] = (sizes, node.all_start_micros + node.all_end_rel_micros)
+            outputs[node.node_name] = (sizes, node.all_start_micros + node.all_end_rel_micros)
 
-    return found
+    return outputs
 
 
 def order(device: str) -> tuple[bool, str]:

@@ -28,10 +28,10 @@ def together(is_chief: bool, patience_s: float = 20.0) -> Any:
     workers, server = len(jobs["worker"]), "grpc://" + jobs["ps"][0]
     _hush_helpers(tf.errors.CancelledError)
 
-    def until(found: Callable[[Any], Any], wanted: Callable[[Any], bool], what: str) -> None:
+    def until(query: Callable[[Any], Any], wanted: Callable[[Any], bool], what: str) -> None:
         until_s = time.monotonic() + patience_s
         with tf.Session(server) as own:
-            while not wanted(found(own)):
+            while not wanted(query(own)):
                 if time.monotonic() > until_s:
                     raise TimeoutError(f"waited {patience_s:g} s for {what}")
                 time.sleep(POLL_S)
@@ -77,10 +77,10 @@ def _refuse_long_waits(coord: Any) -> None:
 
 def _hush_helpers(cancelled: type[Exception]) -> None:
     """Silence a chief's helper thread: its session's close cancels it, which is no failure and needs no traceback."""
-    told = threading.excepthook
+    usual_hook = threading.excepthook
 
     def hook(args: Any) -> None:
         if not issubclass(args.exc_type, cancelled):
-            told(args)
+            usual_hook(args)
 
     threading.excepthook = hook

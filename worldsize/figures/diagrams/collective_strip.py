@@ -30,9 +30,9 @@ def collective_strip(run: Any) -> Picture:
         return base.not_yet(waits_for(run))
 
     notes = run.results
-    found = steps_of(run.trace, notes)
+    steps = steps_of(run.trace, notes)
     held = [held_first(notes)]  # [step][rank]: the sums of a rank's chunks
-    for step in found:
+    for step in steps:
         held.append(step.held)
     if not all(held):
         return base.notice("the ranks noted nothing: wrap the fabric in Watched(fabric, x) and return its notes")
@@ -50,13 +50,13 @@ def collective_strip(run: Any) -> Picture:
             ax.set_title(_named(number), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, pad=3)
 
     whole = list(map(whole_sums, held))
-    steps, cells = units.count(len(found), "step"), n * len(held[0][0])
-    finding = f"After {steps} {whole[-1]} of {cells} cells hold a whole sum"
+    passed, cells = units.count(len(steps), "step"), n * len(held[0][0])
+    finding = f"After {passed} {whole[-1]} of {cells} cells hold a whole sum"
     if whole[-1] == cells:
-        finding = f"After {steps} every rank holds the whole sum of every chunk"
+        finding = f"After {passed} every rank holds the whole sum of every chunk"
     heading.head(picture, "", finding, KEY)
-    told = ", ".join(f"{count} {_named(number)}" for number, count in enumerate(whole))
-    picture.alt = base.sentences(finding, f"Whole sums: {told}", "Darker cells hold the numbers of more ranks")
+    totals = ", ".join(f"{count} {_named(number)}" for number, count in enumerate(whole))
+    picture.alt = base.sentences(finding, f"Whole sums: {totals}", "Darker cells hold the numbers of more ranks")
     return picture
 
 
@@ -68,11 +68,11 @@ def _panel(ax: Axes, held: Sequence[Held], n: int) -> None:
     chunks = len(held[0])
     for rank, row in enumerate(held):
         for chunk, value in enumerate(row):
-            found = counts(value, n) or []
-            share = sum(map(bool, found)) / n
+            tally = counts(value, n) or []
+            share = sum(map(bool, tally)) / n
             look = {"facecolor": base.amount(share), "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
             ax.add_patch(Rectangle((chunk, rank), 1, 1, **look))
-            if found == [1] * n:
+            if tally == [1] * n:
                 ax.plot(chunk + 0.5, rank + 0.5, "o", markersize=2.4, color=tokens.PAPER.light)
     ax.set_xlim(-0.05, chunks + 0.05)
     ax.set_ylim(n + 0.05, -0.05)

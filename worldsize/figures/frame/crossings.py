@@ -26,32 +26,32 @@ class Range:
 
 
 def crossover(
-    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS,
-    y: Text = units.number,
+    name: str, curve: Iterable[XY], other_name: str, other_curve: Iterable[XY], x: Text = units.number,
+    words: tuple[str, str] = LESS, y: Text = units.number,
 ) -> str:  # fmt: skip
     """Say which of two curves is lower where: everywhere, by ranges, or nowhere clearly.
 
     `words` name the lower and the lowest curve, such as ("faster", "fastest") for times.
     """
-    mine, its = points(ones), points(others)
+    mine, its = points(curve), points(other_curve)
     shared = [place for place in mine if place in its]
     lower = []
     for place in shared:
         if not tie(mine[place], its[place]):
-            lower.append((place, (one if mine[place] < its[place] else other,)))
+            lower.append((place, (name if mine[place] < its[place] else other_name,)))
     if not shared:
         return ""
     if not lower:
-        return f"{one} and {other} tie everywhere"
+        return f"{name} and {other_name} tie everywhere"
 
     ranges = _ranges(lower)
     if len(ranges) > MOST_RANGES:
-        return f"{one} and {other} cross {len(ranges) - 1} times"
+        return f"{name} and {other_name} cross {len(ranges) - 1} times"
     if len(ranges) > 1:
         return _by_range(ranges, words[0], x)
 
     (low,) = ranges[0].names
-    high, above, below = (other, its, mine) if low == one else (one, mine, its)
+    high, above, below = (other_name, its, mine) if low == name else (name, mine, its)
     last, where = shared[-1], "everywhere"
     tail = shared[shared.index(ranges[0].first) :]
     if len(lower) == len(tail) < len(shared):
@@ -101,18 +101,18 @@ def lowest(
 
 
 def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
-    found = []
+    ranges = []
     for names, places in groupby(lower, key=itemgetter(1)):
         held = list(places)
-        found.append(Range(names, first=held[0][0], last=held[-1][0]))
-    return found
+        ranges.append(Range(names, first=held[0][0], last=held[-1][0]))
+    return ranges
 
 
 def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
     """List the ranges: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
-    said = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
-    for one in between:
-        where = f"at {x(one.first)}" if one.first == one.last else f"from {x(one.first)} to {x(one.last)}"
-        said.append(f"{both(one.names, whole)} {where}")
-    return ", ".join([*said, f"{both(last.names, whole)} from {x(last.first)}"])
+    clauses = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
+    for stretch in between:
+        where = f"at {x(stretch.first)}" if stretch.first == stretch.last else f"from {x(stretch.first)} to {x(stretch.last)}"
+        clauses.append(f"{both(stretch.names, whole)} {where}")
+    return ", ".join([*clauses, f"{both(last.names, whole)} from {x(last.first)}"])

@@ -15,13 +15,13 @@ from worldsize.figures.frame.findings import Text
 
 def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = False, text: Text = units.number) -> str:
     """Compare several measurements at one place; `runs[name]` are repetitions, `paired` as in `findings.level`."""
-    middles, told = {}, {}
+    middles, reaches = {}, {}
     for name, values in runs.items():
-        middles[name], told[name] = median(values), reach(values, text)
+        middles[name], reaches[name] = median(values), reach(values, text)
 
     low, high = findings.ahead(runs, False, paired), findings.ahead(runs, True, paired)
     if len(runs) == 1:
-        return findings.line(f"{place} {low[0]} is at {told[low[0]]}")
+        return findings.line(f"{place} {low[0]} is at {reaches[low[0]]}")
     if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
         return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {text(middles[low[0]])}")
     if set(low) & set(high):  # neighbours tie, and the ends do not
@@ -30,9 +30,9 @@ def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = Fal
         return findings.line(f"{place} neighbours tie within their spread, {there}")
 
     lower, higher = findings.extremes(len(runs))
-    lowest = f"{place} {findings.both(low, len(runs))} {findings.verb(low, 'is', 'are')} {lower}, at {told[low[0]]}"
-    between = {name: told[name] for name in runs if name not in (*low, *high)}
-    return findings.line(lowest, findings.between(between), f"{findings.both(high, len(runs))} {higher}, at {told[high[0]]}")
+    lowest = f"{place} {findings.both(low, len(runs))} {findings.verb(low, 'is', 'are')} {lower}, at {reaches[low[0]]}"
+    between = {name: reaches[name] for name in runs if name not in (*low, *high)}
+    return findings.line(lowest, findings.between(between), f"{findings.both(high, len(runs))} {higher}, at {reaches[high[0]]}")
 
 
 def reach(values: Sequence[float], text: Text = units.number) -> str:
@@ -44,29 +44,29 @@ def reach(values: Sequence[float], text: Text = units.number) -> str:
 
 def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units.number) -> str:
     """Say how far each row of errors is from zero at worst, and at which x, counted from 1."""
-    said = []
+    clauses = []
     for name, errors in rows.items():
         worst = max(range(len(errors)), key=lambda k: abs(errors[k]))
         if errors[worst]:
-            said.append(f"{name} is up to {text(abs(errors[worst]))} off, at {x} {worst + 1}")
+            clauses.append(f"{name} is up to {text(abs(errors[worst]))} off, at {x} {worst + 1}")
         else:
-            said.append(f"{name} is never off")
-    return findings.line(*said)
+            clauses.append(f"{name} is never off")
+    return findings.line(*clauses)
 
 
-def less_time(one: str, other: str, timings: Mapping[str, Any]) -> str:
-    """Say how much less time `one` takes than `other`, measured and predicted; `timings[name]` as in a race."""
-    mine, its = timings[one], timings[other]
+def less_time(name: str, other: str, timings: Mapping[str, Any]) -> str:
+    """Say how much less time `name` takes than `other`, measured and predicted; `timings[name]` as in a race."""
+    mine, its = timings[name], timings[other]
     if None in (mine.measured_s, its.measured_s):
         return ""
 
     less_s = its.measured_s - mine.measured_s
-    said = f"{one} takes {_less(less_s)} than {other}"
+    clause = f"{name} takes {_less(less_s)} than {other}"
     if abs(less_s) <= max(findings.spread(mine.repeats_s), findings.spread(its.repeats_s)):
-        said = f"{one} and {other} take about as long"
+        clause = f"{name} and {other} take about as long"
     if None in (mine.predicted_s, its.predicted_s):
-        return said
-    return f"{said}; predicted: {_less(its.predicted_s - mine.predicted_s)}"
+        return clause
+    return f"{clause}; predicted: {_less(its.predicted_s - mine.predicted_s)}"
 
 
 def _less(seconds: float) -> str:

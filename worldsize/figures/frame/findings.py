@@ -52,28 +52,28 @@ def spread(repeats: Sequence[float]) -> float:
     return ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4]
 
 
-def tie(one: float, other: float, spread: float = 0.0) -> bool:
+def tie(value: float, other: float, spread: float = 0.0) -> bool:
     """Tell whether two numbers are too near to each other for a winner; `spread` is in their unit."""
-    return abs(one - other) <= max(TIE * max(abs(one), abs(other)), spread)
+    return abs(value - other) <= max(TIE * max(abs(value), abs(other)), spread)
 
 
-def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+def apart(repeats: Sequence[float], others: Sequence[float]) -> bool:
     """Tell whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
-    if not one or not other:
+    if not repeats or not others:
         return False
-    return max(one) < min(other) or max(other) < min(one)
+    return max(repeats) < min(others) or max(others) < min(repeats)
 
 
-def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
+def level(repeats: Sequence[float], others: Sequence[float], paired: bool = False) -> bool:
     """Tell whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
 
     `paired`: repetition k of both had one seed, say. From three repetitions on, a measurement then wins if it is lower in
     each.
     """
-    if paired and len(one) == len(other) >= 3:
-        lower, higher = sum(map(lt, one, other)), sum(map(gt, one, other))
-        return len(one) not in (lower, higher)
-    return not apart(one, other) or tie(median(one), median(other))
+    if paired and len(repeats) == len(others) >= 3:
+        lower, higher = sum(map(lt, repeats, others)), sum(map(gt, repeats, others))
+        return len(repeats) not in (lower, higher)
+    return not apart(repeats, others) or tie(median(repeats), median(others))
 
 
 def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
@@ -82,18 +82,18 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     `spreads` are the spreads of repeated values; two values tie within the wider of their spreads. From the best value on,
     names count up to the first that does not tie.
     """
-    found = known(values)
-    if not found:
+    numbers = known(values)
+    if not numbers:
         return []
 
-    best, *others = sorted(found, key=found.__getitem__, reverse=largest)
+    best, *others = sorted(numbers, key=numbers.__getitem__, reverse=largest)
     tied = {best}
     for name in others:
         wider = max(spreads.get(best, 0.0), spreads.get(name, 0.0))
-        if not tie(found[name], found[best], wider):
+        if not tie(numbers[name], numbers[best], wider):
             break
         tied.add(name)
-    return [name for name in found if name in tied]
+    return [name for name in numbers if name in tied]
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
@@ -116,10 +116,10 @@ def both(names: Sequence[str], whole: int = 0) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def verb(names: Sequence[str], one: str, several: str) -> str:
-    """Return `one` after a single name, else `several`."""
+def verb(names: Sequence[str], singular: str, several: str) -> str:
+    """Return `singular` after a single name, else `several`."""
     if len(names) == 1:
-        return one
+        return singular
     return several
 
 
@@ -153,27 +153,27 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
 
     Names that tie with different numbers get a range.
     """
-    found = known(values)
-    if not found:
+    numbers = known(values)
+    if not numbers:
         return ""
 
-    tied = leaders(found)
-    amounts = [found[name] for name in tied]
+    tied = leaders(numbers)
+    amounts = [numbers[name] for name in tied]
     least, most = text(min(amounts)), text(max(amounts))
-    first, last = tied[0], min(found, key=found.get)
+    first, last = tied[0], min(numbers, key=numbers.get)
     holds, hold = verbs
 
-    if len(found) == 1:
+    if len(numbers) == 1:
         return f"{first} {holds} {most}"
-    if len(tied) == len(found):
+    if len(tied) == len(numbers):
         amount = f"each {holds} {most}" if least == most else f"{least} to {most}"
         return f"{both(tied)} tie: {amount}"
     if len(tied) > 1:
         amount = f"{most} each" if least == most else f"{least} to {most}"
-        return f"{both(tied, len(found))} tie and {hold} {word}, {amount}"
-    if found[last] > 0:
-        return f"{first} {holds} {word}, {most}, {units.times(found[first] / found[last])} times what {last} {holds}"
-    return f"{first} {holds} {word}, {most}; {last} {holds} {text(found[last])}"
+        return f"{both(tied, len(numbers))} tie and {hold} {word}, {amount}"
+    if numbers[last] > 0:
+        return f"{first} {holds} {word}, {most}, {units.times(numbers[first] / numbers[last])} times what {last} {holds}"
+    return f"{first} {holds} {word}, {most}; {last} {holds} {text(numbers[last])}"
 
 
 def fastest(
@@ -184,59 +184,59 @@ def fastest(
 
     A spread makes no tie where all repetitions are slower than each of the best one's.
     """
-    found = known(seconds)
-    if not found:
+    times_s = known(seconds)
+    if not times_s:
         return ""
 
-    best, slowest = min(found, key=found.get), max(found, key=found.get)
+    best, slowest = min(times_s, key=times_s.get), max(times_s, key=times_s.get)
     tied = []
-    for name in leaders(found, largest=False, spreads=spreads_s):
+    for name in leaders(times_s, largest=False, spreads=spreads_s):
         slower = apart(repeats_s.get(name, ()), repeats_s.get(best, ()))  # in every repetition, however wide the spread
-        if not slower or tie(found[name], found[best]):
+        if not slower or tie(times_s[name], times_s[best]):
             tied.append(name)
 
-    if len(found) == 1:
-        return f"{best} takes {units.seconds(found[best])}"
-    if len(tied) == len(found):
+    if len(times_s) == 1:
+        return f"{best} takes {units.seconds(times_s[best])}"
+    if len(tied) == len(times_s):
         return f"{both(tied)} tie"
 
-    than = slowest if len(found) == 2 else f"the slowest, {slowest}"
-    if found[best] <= 0:
+    than = slowest if len(times_s) == 2 else f"the slowest, {slowest}"
+    if times_s[best] <= 0:
         lead = f"many times as fast as {than}"
-    elif found[slowest] / found[best] < AGREE:  # "1.1 times" says less than "8 %"
-        lead = f"{round(100 * (found[slowest] / found[best] - 1))} % faster than {than}"
+    elif times_s[slowest] / times_s[best] < AGREE:  # "1.1 times" says less than "8 %"
+        lead = f"{round(100 * (times_s[slowest] / times_s[best] - 1))} % faster than {than}"
     else:
-        lead = f"{units.times(found[slowest] / found[best])} times as fast as {than}"
+        lead = f"{units.times(times_s[slowest] / times_s[best])} times as fast as {than}"
 
     if len(tied) > 1:
         return f"{both(tied)} tie, up to {lead}"
     first = tied[0]
-    if len(found) > 2:
+    if len(times_s) > 2:
         return f"{first} {be(first)} fastest, {lead}"
     return f"{first} {be(first)} {lead}"
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
     """Describe how a curve runs: from its first point to its last, and the turn between them if there is one."""
-    found = points(curve)
-    if not found:
+    y_at = points(curve)
+    if not y_at:
         return ""
 
-    first, last = min(found), max(found)
-    top, foot = max(found, key=found.get), min(found, key=found.get)
-    begin, end = found[first], found[last]
+    first, last = min(y_at), max(y_at)
+    top, foot = max(y_at, key=y_at.get), min(y_at, key=y_at.get)
+    begin, end = y_at[first], y_at[last]
     rises, falls, stays = ("rise", "fall", "stay") if plural(name) else ("rises", "falls", "stays")
 
-    if len(found) == 1:
+    if len(y_at) == 1:
         return f"{name}: {y(begin)} at {x(first)}"
 
     turn = None  # a place clearly above both ends, or else one clearly below both
-    if not tie(found[top], max(begin, end)):
+    if not tie(y_at[top], max(begin, end)):
         turn, there, back = top, rises, falls
-    elif not tie(found[foot], min(begin, end)):
+    elif not tie(y_at[foot], min(begin, end)):
         turn, there, back = foot, falls, rises
     if turn is not None:
-        way = f"{there} from {y(begin)} at {x(first)} to {y(found[turn])} at {x(turn)}"
+        way = f"{there} from {y(begin)} at {x(first)} to {y(y_at[turn])} at {x(turn)}"
         return f"{name} {way}, then {back} to {y(end)} at {x(last)}"
 
     if begin == end:
@@ -284,8 +284,8 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
 
 def line(*clauses: str) -> str:
     """Join clauses to a finding and capitalize its first word, unless that is a name of code."""
-    said = "; ".join(filter(None, clauses))
-    first = said.split(" ", 1)[0].rstrip(":")
+    sentence = "; ".join(filter(None, clauses))
+    first = sentence.split(" ", 1)[0].rstrip(":")
     if first.isalpha() and first.islower():
-        return said[0].upper() + said[1:]
-    return said
+        return sentence[0].upper() + sentence[1:]
+    return sentence

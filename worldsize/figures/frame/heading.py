@@ -57,9 +57,9 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
     return head_in
 
 
-def alt(asks: str, finding: str, *told: str) -> str:
+def alt(asks: str, finding: str, *parts: str) -> str:
     """Return a picture's alt text: its question, its finding, and a sentence for each part."""
-    said = [asks]
-    for text in filter(None, [finding, *told]):
-        said.append(text if text.endswith("?") else f"{text}.")
-    return " ".join(said).strip()
+    sentences = [asks]
+    for text in filter(None, [finding, *parts]):
+        sentences.append(text if text.endswith("?") else f"{text}.")
+    return " ".join(sentences).strip()

@@ -27,13 +27,13 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
     if trace is not None and trace.transfers:
         return trace, None
 
-    said, collectives = "no messages were sent", getattr(trace, "collectives", ())
+    reason, collectives = "no messages were sent", getattr(trace, "collectives", ())
     if collectives:
         first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
         ops = Counter(c.op for c in collectives if c.rank == first_rank)
         named = [f"{count}\u00a0×\u00a0{op}" for op, count in ops.items()]
-        said = f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"
-    return trace, notice(said)
+        reason = f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"
+    return trace, notice(reason)
 
 
 def began_s(events: Iterable[Any]) -> float:

@@ -92,19 +92,19 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
     point is compared with the middle of its two neighbours, where the rest of the curve only rises or only falls. Two
     points must stand on each side: nearer to an end it may be a turn.
     """
-    found = points(measured)
-    if len(found) < 4:
+    y_at = points(measured)
+    if len(y_at) < 4:
         return {}
 
     times: dict[float, float] = {}  # what the others say
-    ratios = _ratios(found, points(predicted))
+    ratios = _ratios(y_at, points(predicted))
     if len(ratios) >= 4:
         for place, ratio in ratios.items():
             others = [other for where, other in ratios.items() if where != place]
             if max(others) <= AGREE * min(others):  # a curve that nears its prediction bit by bit has no outlier
                 times[place] = ratio / median(others)
     else:
-        places, ys = list(found), list(found.values())
+        places, ys = list(y_at), list(y_at.values())
         for k in range(2, len(ys) - 2):
             rest = ys[:k] + ys[k + 1 :]
             middle = (ys[k - 1] + ys[k + 1]) / 2
@@ -116,12 +116,12 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
 
 def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text = units.number) -> str:
     """Describe the farthest outlier of a curve, and ask whether something else ran meanwhile."""
-    found = outliers(measured, predicted)
-    if not found:
+    multiples = outliers(measured, predicted)
+    if not multiples:
         return ""
 
-    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))  # a point may be 0
+    worst = max(multiples, key=lambda place: abs(math.log(max(multiples[place], 1e-9))))  # a point may be 0
     who = "neighbours"
     if predicted:
         who = "other points"
-    return f"at {x(worst)} {name} {be(name)} {units.times(found[worst])} times what its {who} say: {BUSY}"
+    return f"at {x(worst)} {name} {be(name)} {units.times(multiples[worst])} times what its {who} say: {BUSY}"

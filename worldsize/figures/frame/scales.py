@@ -32,13 +32,13 @@ def log_ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):  # finer, until there are three ticks
         places = [digit * 10.0**power for power, digit in product(powers, digits)]
-        found = [place for place in places if low <= place <= high]
-        if len(found) >= 3:
+        ticks = [place for place in places if low <= place <= high]
+        if len(ticks) >= 3:
             break
 
     kept: list[float] = []
     least = LEAST_APART * math.log10(high / low)
-    for place in found:
+    for place in ticks:
         if not kept or math.log10(place / kept[-1]) >= least:
             kept.append(place)
     return kept

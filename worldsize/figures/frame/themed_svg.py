@@ -103,12 +103,12 @@ def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[f
 
 def _references(root: ElementTree.Element) -> set[str]:
     """Return the ids that something in the picture refers to. Others go: two pictures of a page must not share one."""
-    found = set()
+    ids = set()
     for element in root.iter():
-        found.add(element.get(_HREF, "#")[1:])
+        ids.add(element.get(_HREF, "#")[1:])
         for value in element.attrib.values():
-            found.update(_REFERENCE.findall(value))
-    return found
+            ids.update(_REFERENCE.findall(value))
+    return ids
 
 
 def _shorten(element: ElementTree.Element, names: dict[str, str], tones: set[Tone]) -> None:
@@ -167,17 +167,17 @@ def _style(style: str, tones: set[Tone]) -> str:
 
 
 def _themed(value: str, tones: set[Tone]) -> str:
-    def variable(found: re.Match) -> str:
-        tone = _TONES.get(found[0])
+    def variable(match: re.Match) -> str:
+        tone = _TONES.get(match[0])
         if tone is None:
-            return found[0]
+            return match[0]
         tones.add(tone)
         return tokens.variable(tone)
 
     return _COLOUR.sub(variable, value.lower() if value.startswith("#") else value)
 
 
-def _rounded(found: re.Match) -> str:
+def _rounded(match: re.Match) -> str:
     """Round a number to two decimals at most."""
-    text = f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+    text = f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text

@@ -100,8 +100,8 @@ def overlaps(
 
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # constrained layout finds no room in a picture of one row
-    found = finding(written, whole_step)
-    head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
+    statement = finding(written, whole_step)
+    head_in = heading.head(picture, asks, statement, "one rank, the step of middle length")
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
     picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
@@ -121,7 +121,7 @@ def overlaps(
     entries = [Patch(label="work" if whole_step else "backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=tokens.SMALL_PT, frameon=False)
 
-    picture.alt = heading.alt(asks, found, *base.of_each(partial(_words, whole_step=whole_step), rows))
+    picture.alt = heading.alt(asks, statement, *base.of_each(partial(_words, whole_step=whole_step), rows))
     return picture
 
 

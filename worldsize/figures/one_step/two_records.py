@@ -56,23 +56,23 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
 
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(shown))
     picture.set_layout_engine(None)  # layout would take half of the drawing time
-    found = finding(shown, rank)
-    head_in = heading.head(picture, asks, found, f"the last step of rank {rank}; both records on the clock of the launch")
+    statement = finding(shown, rank)
+    head_in = heading.head(picture, asks, statement, f"the last step of rank {rank}; both records on the clock of the launch")
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, labels))) / base.WIDTH_IN
     picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.15 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
     ax = picture.plot_area()
 
-    told = []
+    sentences = []
     for place, track in enumerate(shown):
         look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
         bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
         ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
         if bars:
-            told.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
+            sentences.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
         else:
             ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-            told.append(f"{track.label}: nothing")
+            sentences.append(f"{track.label}: nothing")
 
     of_profiler = sum(track.record == PROFILER for track in shown)
     ax.axhline(of_profiler - 0.5, color=base.INK, linewidth=tokens.THIN_PT)
@@ -81,7 +81,7 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
     ax.set_xlim(0, longest_s * scale)
     ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
 
-    picture.alt = heading.alt(asks, found, *told)
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
@@ -92,11 +92,11 @@ def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track
         if span.kind == "compute" and span.declared:
             work[span.rank].append(span)
     since_s = work[rank][-works_a_step:][0].start_s
-    found: list[Track] = []
+    rows: list[Track] = []
 
     def add(record: str, what: str, kind: str, intervals: Iterable[Interval]) -> None:
         kept = [(max(0.0, start - since_s), end - since_s) for start, end in intervals if end > since_s]
-        found.append(Track(record, what, kind, tuple(joined(kept)), len(kept)))
+        rows.append(Track(record, what, kind, tuple(joined(kept)), len(kept)))
 
     times = attrgetter("start_s", "end_s")
     operators = [one for one in profile.operators if one.name.startswith("aten::")]
@@ -114,13 +114,13 @@ def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track
         add(OURS, f"messages, {src} to {dst}", "send" if src == rank else "recv", map(times, links[src, dst]))
     if not links:
         add(OURS, "messages", "send", ())
-    return found
+    return rows
 
 
 def finding(shown: Sequence[Track], rank: int) -> str:
     """Say how long a collective is under way and who works meanwhile, and which events a record lacks."""
     whole_s = _end_s(shown)
-    said = []
+    clauses = []
     others = []  # the work of other ranks
     for track in shown:
         if track.kind == "compute" and not track.what.endswith(f"rank {rank}"):
@@ -130,18 +130,18 @@ def finding(shown: Sequence[Track], rank: int) -> str:
         if track.kind != "collective" or not track.intervals:
             continue
         under_way_s = covered_s(track.intervals)
-        said.append(f"by the profiler a collective is under way {_percent(under_way_s / whole_s)} of the step")
+        clauses.append(f"by the profiler a collective is under way {_percent(under_way_s / whole_s)} of the step")
         for other in others[:2]:
             share = together_s(track.intervals, other.intervals) / under_way_s
-            said.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
+            clauses.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
 
     messages = sum(track.events for track in shown if track.what.startswith("messages"))
     if messages:
-        said.append(f"the {OURS} has {units.count(messages, 'message')} to rank {rank} and from it")
+        clauses.append(f"the {OURS} has {units.count(messages, 'message')} to rank {rank} and from it")
     for track in shown:
         if not track.intervals and track.kind != "wait":
-            said.append(f"the {track.record} has no {track.what.split(',')[0]}")
-    return findings.line(*said)
+            clauses.append(f"the {track.record} has no {track.what.split(',')[0]}")
+    return findings.line(*clauses)
 
 
 def _end_s(shown: Sequence[Track]) -> float:

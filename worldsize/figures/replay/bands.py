@@ -110,15 +110,15 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
     if most > MOST_RANKS:
         return base.notice(f"{most} ranks are too many to replay (at most {MOST_RANKS}); see figures.messages")
 
-    found = finding(racers)
-    title = line(found)
-    said = [f"Replay of {units.count(len(racers), 'run')} on one clock: {found}"]
+    statement = finding(racers)
+    title = line(statement)
+    clauses = [f"Replay of {units.count(len(racers), 'run')} on one clock: {statement}"]
     for racer in racers:
         ranks = units.count(racer.world_size, "rank")
-        said.append(f"{racer.name}: {ranks}, {racer.load}, {standing(racer, racers)}")
+        clauses.append(f"{racer.name}: {ranks}, {racer.load}, {standing(racer, racers)}")
 
     picture = still(racers, title)
-    picture.alt = base.sentences(*said, *absent)
+    picture.alt = base.sentences(*clauses, *absent)
     return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")
 
 
@@ -231,11 +231,11 @@ def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
 
 def _speeds(longest_s: float) -> list[list[Any]]:
     """Return [frames a second, words] from slow to fast; the third, usual one takes some `FILM_S` seconds."""
-    found = []
+    speeds = []
     for slower in SLOWER:
         rate_s = _round_down(longest_s / FILM_S / slower)
-        found.append([rate_s / longest_s * FRAMES, f"1 s of the film is {units.seconds(rate_s)} of the run"])
-    return found
+        speeds.append([rate_s / longest_s * FRAMES, f"1 s of the film is {units.seconds(rate_s)} of the run"])
+    return speeds
 
 
 def _round_down(value: float) -> float:
@@ -248,9 +248,9 @@ def _round_down(value: float) -> float:
 def _ticks(longest: float, unit: str) -> list[list[Any]]:
     """Return [frame, label] for four to eight round numbers on the clock; the first has the unit."""
     step = _round_down(longest / 3)
-    found: list[list[Any]] = []
+    ticks: list[list[Any]] = []
     for number in range(math.floor(longest / step * (1 + 1e-9)) + 1):
         at = number * step
-        found.append([round(at / longest * FRAMES), units.number(float(f"{at:.6g}"))])
-    found[0][1] = f"0 {unit}"
-    return found
+        ticks.append([round(at / longest * FRAMES), units.number(float(f"{at:.6g}"))])
+    ticks[0][1] = f"0 {unit}"
+    return ticks

@@ -91,12 +91,12 @@ def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
     if every > 1 or len(run["arrived"]) < run["count"]:  # thinned
         least = "at least "
 
-    said = {0: f"0 of {of} arrived" if run["count"] else "no messages"}
+    captions = {0: f"0 of {of} arrived" if run["count"] else "no messages"}
     for at, count in rows[::every]:
-        said[at] = f"{least}{count:,} of {of} arrived"
-    said[run["over"]] = run["standing"]
-    moments = sorted(said)
-    return [(at, to, said[at]) for at, to in zip(moments, [*moments[1:], None], strict=True)]
+        captions[at] = f"{least}{count:,} of {of} arrived"
+    captions[run["over"]] = run["standing"]
+    moments = sorted(captions)
+    return [(at, to, captions[at]) for at, to in zip(moments, [*moments[1:], None], strict=True)]
 
 
 def _way(a: Sequence[float], b: Sequence[float]) -> list[tuple[float, float]]:

@@ -58,7 +58,7 @@ def row(n: int) -> list[Position]:
 def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
     """Place ranks as a tree: below each rank stand its message partners without a place, breadth first from `root`."""
     below = below_each(n, root, pairs)
-    found: dict[int, Position] = {}
+    positions: dict[int, Position] = {}
     leaves: list[int] = []
 
     def place(rank: int, level: int) -> float:
@@ -66,13 +66,13 @@ def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
         if not xs:
             leaves.append(rank)
             xs = [len(leaves) - 1.0]
-        found[rank] = ((xs[0] + xs[-1]) / 2, float(level))
-        return found[rank][0]
+        positions[rank] = ((xs[0] + xs[-1]) / 2, float(level))
+        return positions[rank][0]
 
     place(root, 0)
     wide = max(1, len(leaves) - 1)
-    deep = max(level for _, level in found.values())
-    return [(found[rank][0] / wide, found[rank][1] / deep) for rank in range(n)]
+    deep = max(level for _, level in positions.values())
+    return [(positions[rank][0] / wide, positions[rank][1] / deep) for rank in range(n)]
 
 
 def _is_tree(n: int, links: set[frozenset[int]]) -> bool:

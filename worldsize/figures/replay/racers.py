@@ -75,13 +75,13 @@ def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[str]]:
 
 def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Drop the work that lies within other work of the same rank, such as time that it declared to take."""
-    found: list[Span] = []
+    outer_spans: list[Span] = []
     until_s: dict[int, float] = {}
     for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):  # the outer one of two first
         if span.end_s > until_s.get(span.rank, -math.inf):
-            found.append(span)
+            outer_spans.append(span)
             until_s[span.rank] = span.end_s
-    return tuple(found)
+    return tuple(outer_spans)
 
 
 def lasted(racers: Sequence[Racer]) -> dict[str, float]:
@@ -114,11 +114,11 @@ def finding(racers: Sequence[Racer]) -> str:
 
     first = leaders(seconds, largest=False)
     best_s = min(seconds.values())
-    said = [_first(first, len(seconds), units.seconds(best_s))]
+    clauses = [_first(first, len(seconds), units.seconds(best_s))]
     for name, run_s in sorted(seconds.items(), key=itemgetter(1)):
         if name not in first:
-            said.append(f"{name} takes {units.times(run_s / best_s)} times as long")
-    return "; ".join(said)
+            clauses.append(f"{name} takes {units.times(run_s / best_s)} times as long")
+    return "; ".join(clauses)
 
 
 def _first(names: Sequence[str], runs: int, at: str) -> str:

@@ -213,19 +213,19 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
     base.grid(ax)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
-    found = ends(known, x, paired)
-    most = max(one.runs for one in known.values())
+    statement = ends(known, x, paired)
+    most = max(envelope.runs for envelope in known.values())
     note = f"lines: the middle one of {most} runs; bands: from the lowest to the highest" if most > 1 else ""
-    heading.head(picture, asks, found, note)
-    told = []
+    heading.head(picture, asks, statement, note)
+    sentences = []
     for name in rows:
-        said = "not yet"
+        course = "not yet"
         if name in known:
-            one = known[name]
-            begin = f"{reach(one.columns[0])} at {x} {units.number(one.xs[0])}"
-            said = f"from {begin} to {reach(one.columns[-1])} at {x} {units.number(one.xs[-1])}"
-        told.append(f"{name}: {said}")
-    picture.alt = heading.alt(asks, found, *told)
+            envelope = known[name]
+            begin = f"{reach(envelope.columns[0])} at {x} {units.number(envelope.xs[0])}"
+            course = f"from {begin} to {reach(envelope.columns[-1])} at {x} {units.number(envelope.xs[-1])}"
+        sentences.append(f"{name}: {course}")
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
@@ -240,12 +240,12 @@ def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
     return standing(f"at {x} {units.number(last)}", runs, paired)
 
 
-def _band(ax: Axes, index: int, count: int, name: str, one: Band) -> None:
+def _band(ax: Axes, index: int, count: int, name: str, envelope: Band) -> None:
     tone = base.algorithm(index)
-    stride = max(1, len(one.xs) // MARKERS_A_LINE)
-    if one.runs > 1:
-        ax.fill_between(one.xs, one.low, one.high, color=tone, alpha=BAND, linewidth=0, zorder=1)
+    stride = max(1, len(envelope.xs) // MARKERS_A_LINE)
+    if envelope.runs > 1:
+        ax.fill_between(envelope.xs, envelope.low, envelope.high, color=tone, alpha=BAND, linewidth=0, zorder=1)
     ax.plot(
-        one.xs, one.middle, color=tone, linewidth=tokens.LINE_PT, label=name, marker=base.marker(index), markersize=6.5,
+        envelope.xs, envelope.middle, color=tone, linewidth=tokens.LINE_PT, label=name, marker=base.marker(index), markersize=6.5,
         markevery=(index * stride // count, stride), markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip

@@ -71,9 +71,9 @@ def residuals(
         _errors(ax, seconds, lines, left_out)
     for ax, size_bytes in product(axes, marks):
         ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=tokens.THIN_PT, linestyle=(0, (1, 2)))
-    for size_bytes, said in marks.items():
+    for size_bytes, words in marks.items():
         axes[-1].annotate(
-            f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
+            f" {words}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
             fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
         )  # fmt: skip
     scales.log_axis(axes[-1].xaxis, "size of the message", units.size)
@@ -81,12 +81,12 @@ def residuals(
     small = ""
     if left_out:
         small = "filled: fitted; hollow: left out of the fit"
-    found = finding(lines, seconds, left_out)
-    heading.head(picture, asks, found, small)
+    statement = finding(lines, seconds, left_out)
+    heading.head(picture, asks, statement, small)
     small, large = min(seconds), max(seconds)
-    said = f"{points.capitalize()}: {units.size(small)} take {units.seconds(seconds[small])}"
-    said += f", {units.size(large)} {units.seconds(seconds[large])}"
-    picture.alt = heading.alt(asks, found, said, *(_words(line, seconds, left_out) for line in lines))
+    extremes = f"{points.capitalize()}: {units.size(small)} take {units.seconds(seconds[small])}"
+    extremes += f", {units.size(large)} {units.seconds(seconds[large])}"
+    picture.alt = heading.alt(asks, statement, extremes, *(_words(line, seconds, left_out) for line in lines))
     return picture
 
 
@@ -99,12 +99,12 @@ def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Seq
     off = {}
     for line in known:
         off[line.name] = max(abs(line.error(m, seconds[m])) for m in _judged(seconds, left_out))
-    said = [f"{name} is at most {_part(off[name])} off" for name in sorted(off, key=off.get)]
+    clauses = [f"{name} is at most {_part(off[name])} off" for name in sorted(off, key=off.get)]
     if 1 < len(findings.leaders(off)) == len(off):
         return f"{findings.both(list(off))} tie: at most {_part(max(off.values()))} off"
     if len(known) == 1:
-        said.append(pattern(known[0], seconds))
-    return findings.line(*said)
+        clauses.append(pattern(known[0], seconds))
+    return findings.line(*clauses)
 
 
 def pattern(line: Line, seconds: Mapping[float, float]) -> str:

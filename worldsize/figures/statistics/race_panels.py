@@ -48,23 +48,23 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
 
-    found = finding(panels)
+    statement = finding(panels)
     foretold = any(row.predicted_s for row in rows)
-    heading.head(picture, asks, found, f"{NOTE}; dashed: predicted" if foretold else NOTE)
-    told = [f"{at}: {_words(names, members)}" for at, members in panels.items()]
-    picture.alt = heading.alt(asks, found, *told)
+    heading.head(picture, asks, statement, f"{NOTE}; dashed: predicted" if foretold else NOTE)
+    sentences = [f"{at}: {_words(names, members)}" for at, members in panels.items()]
+    picture.alt = heading.alt(asks, statement, *sentences)
     return picture
 
 
 def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
     """Say who is first in which panel, neighbouring panels with the same winner together, and whether predictions agree."""
     winners = {at: tuple(_first(members)) for at, members in panels.items()}
-    said = []
+    clauses = []
     for names, places in groupby(filter(winners.get, winners), winners.get):
         verb = findings.verb(names, "is first", "tie for first")
-        said.append(f"{findings.both(names)} {verb} at {findings.both(list(places))}")
+        clauses.append(f"{findings.both(names)} {verb} at {findings.both(list(places))}")
 
-    return findings.line(*said, _foretold(panels, winners))
+    return findings.line(*clauses, _foretold(panels, winners))
 
 
 def _first(members: Mapping[str, Timing]) -> list[str]:
@@ -118,13 +118,13 @@ def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing
 
 
 def _words(names: Sequence[str], members: Mapping[str, Timing]) -> str:
-    told = []
+    clauses = []
     for name in names:
         row = members.get(name, Timing(name, None))
-        said = "not yet"
+        text = "not yet"
         if row.measured_s is not None:
-            said = units.seconds(row.measured_s)
+            text = units.seconds(row.measured_s)
             if row.predicted_s is not None:
-                said += f", predicted {units.seconds(row.predicted_s)}"
-        told.append(f"{name} {said}")
-    return "; ".join(told)
+                text += f", predicted {units.seconds(row.predicted_s)}"
+        clauses.append(f"{name} {text}")
+    return "; ".join(clauses)

@@ -129,12 +129,12 @@ def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[st
 
 
 def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
-    told = [f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(shown[:MOST_STEPS_IN_ALT], 1)]
-    said = ". ".join(told)
-    if len(every) > len(told):
-        said += f" and {len(every) - len(told)} more"
+    sentences = [f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(shown[:MOST_STEPS_IN_ALT], 1)]
+    listing = ". ".join(sentences)
+    if len(every) > len(sentences):
+        listing += f" and {len(every) - len(sentences)} more"
 
-    return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
+    return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {listing}."
 
 
 def _data(
@@ -184,16 +184,18 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
         messages.append([m.src, m.dst, text.label(m, step.tagged)])
         if m.waited_s:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
-    said: dict[str, Any] = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
+    record: dict[str, Any] = {
+        "text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing,
+    }  # fmt: skip
 
     if not step.held:
-        return said
-    said["cells"] = []
+        return record
+    record["cells"] = []
     for rank, row in enumerate(step.held):
         for chunk, value in enumerate(row):
             if value != before[rank][chunk]:
-                said["cells"].append([rank, chunk, _code(value, n)])
-    return said
+                record["cells"].append([rank, chunk, _code(value, n)])
+    return record
 
 
 def _code(value: float, n: int) -> str:

@@ -67,7 +67,7 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     held = held_first(contents)
     first_s = before_s = began_s(trace.transfers)
 
-    found = []
+    steps = []
     for number, transfers in enumerate(rounds):
         end_s = ended_s(transfers)
         messages = tuple(_message(t, noted, before_s, end_s) for t in transfers)
@@ -78,9 +78,9 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
                 if after is not None:
                     now[t.dst] = after
             held = tuple(now)
-        found.append(Step(messages=messages, end_s=end_s - first_s, rest=rest[number], held=held))
+        steps.append(Step(messages=messages, end_s=end_s - first_s, rest=rest[number], held=held))
         before_s = max(before_s, end_s)
-    return found
+    return steps
 
 
 def held_first(contents: Notes | None) -> tuple[Held, ...]:
@@ -124,7 +124,7 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankR
             pending[t.src].append(_Wait(number, sends=True, since_s=t.start_s, peer=t.dst))
             pending[t.dst].append(_Wait(number, sends=False, since_s=ready_s, peer=t.src))
 
-    found = []
+    rests = []
     for number, messages in enumerate(rounds):
         start_s, end_s = began_s(messages), ended_s(messages)
         idle = set(range(trace.world_size))
@@ -142,8 +142,8 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankR
             rest = _rest(min(waits, default=None), kinds[rank])
             if rest is not None:
                 doing[rank] = rest
-        found.append(doing)
-    return found
+        rests.append(doing)
+    return rests
 
 
 def _rest(wait: _Wait | None, kinds: set[str]) -> RankRest | None:
@@ -169,7 +169,7 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
         for place, note in enumerate(notes):
             places[note.op, rank, note.peer, note.tag].append(place)
 
-    found: Noted = {}
+    noted: Noted = {}
     for t in sorted(transfers, key=lambda t: t.end_s):
         sent, received = places["send", t.src, t.dst, t.tag], places["recv", t.dst, t.src, t.tag]
         chunks = held = None
@@ -177,5 +177,5 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
             chunks = contents[t.src][sent.pop(0)].chunks
         if received:
             held = contents[t.dst][received.pop(0) + 1].held  # a note holds the chunks before its call
-        found[id(t)] = (chunks, held)
-    return found
+        noted[id(t)] = (chunks, held)
+    return noted

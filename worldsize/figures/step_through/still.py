@@ -99,14 +99,14 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
     for (x, y), row in zip(stage.centres, held, strict=True):
         for chunk, value in enumerate(row):
             left, top = x + (chunk - len(row) / 2) * cw, y - stage.box[1] / 2 + 26
-            found = counts(value, n)
-            for rank, often in enumerate(found or [0] * n):
+            tally = counts(value, n)
+            for rank, often in enumerate(tally or [0] * n):
                 low, high = top + rank * ch, top + (rank + 1) * ch
                 corners = [(left, low), (left + cw, low), (left + cw, high), (left, high)]
                 boxes[rank if often else -1].append(corners)
 
-            if found is None or max(found) > 1:
-                wrong = "?" if found is None else f"{max(found)}×"
+            if tally is None or max(tally) > 1:
+                wrong = "?" if tally is None else f"{max(tally)}×"
                 ax.text(left + cw / 2, top + n * ch / 2, wrong, fontsize=6, ha="center", va="center", zorder=5)
 
     for rank, corners in boxes.items():

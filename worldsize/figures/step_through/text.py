@@ -13,17 +13,17 @@ MOST_NAMED = 4
 
 def sentence(step: Step, world_size: int) -> str:
     """Return one step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
-    said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
+    clauses = [_together(step.messages, world_size) or _one_by_one(step.messages)]
 
     late = list(filter(attrgetter("waited_s"), step.messages))
     for m in late[:MOST_NAMED]:
-        said.append(f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message")
-    said += resting(step.rest)
+        clauses.append(f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message")
+    clauses += resting(step.rest)
 
     whole = whole_sums(step.held)
     if whole:
-        said.append(f"{whole} of {sum(map(len, step.held))} cells hold the whole sum")
-    return "; ".join(said)
+        clauses.append(f"{whole} of {sum(map(len, step.held))} cells hold the whole sum")
+    return "; ".join(clauses)
 
 
 def resting(rest: dict[int, RankRest]) -> list[str]:
@@ -94,14 +94,14 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
 
 
 def _one_by_one(messages: Sequence[StepMessage]) -> str:
-    said = []
+    clauses = []
     for m in messages[:MOST_NAMED]:
         what, part = units.size(m.size_bytes), payload_in_words(m)
         if part:
             what = f"{part} ({what})"
-        said.append(f"rank {m.src} sends {what} to rank {m.dst}")
+        clauses.append(f"rank {m.src} sends {what} to rank {m.dst}")
 
     more = len(messages) - MOST_NAMED
     if more > 0:
-        said.append(f"and {units.count(more, 'more message')}")
-    return ", ".join(said)
+        clauses.append(f"and {units.count(more, 'more message')}")
+    return ", ".join(clauses)
