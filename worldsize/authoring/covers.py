@@ -59,15 +59,15 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
 
 def players(executed: NotebookNode, tag: str) -> list[str]:
     """Return the HTML output of the cells with the `tag` in a run."""
-    found = []
+    fragments = []
     for cell in executed.cells:
         if tag not in cell.metadata.get("tags", []):
             continue
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "text/html" in data:
-                found.append("".join(data["text/html"]))
-    return found
+                fragments.append("".join(data["text/html"]))
+    return fragments
 
 
 def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:

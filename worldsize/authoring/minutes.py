@@ -116,11 +116,11 @@ def parts(source: Source) -> list[TimedPart]:
         if around:
             cells.setdefault(inside or around, []).append(cell)
 
-    found = []
+    timed_parts = []
     for title, own in cells.items():
         exercises = tuple(cell.exercise for cell in own if cell.exercise)
-        found.append(TimedPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), exercises))
-    return found
+        timed_parts.append(TimedPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), exercises))
+    return timed_parts
 
 
 def said(source: Source) -> str:
@@ -152,8 +152,8 @@ def _asked(cells: list[SourceCell]) -> Workload:
 def true_minutes(path: Path) -> str | None:
     """Return the text of the source at `path` with the correct minutes in its first cell; None if they are correct already."""
     source = read_source(path)
-    found = _SAID.search(source.cells[0].text)
-    if found is None or " ".join(found[0].split()) == said(source):
+    sentence = _SAID.search(source.cells[0].text)
+    if sentence is None or " ".join(sentence[0].split()) == said(source):
         return None
 
     text = path.read_text(encoding="utf-8")

@@ -78,23 +78,23 @@ def notices(root: Path) -> str:
     return TEXT.format(rows="\n".join(rows))
 
 
-def _licence(name: str, found: Distribution) -> str:
+def _licence(name: str, distribution: Distribution) -> str:
     """Return the license's name: SPDX if the metadata has it, else its free text, else its classifiers."""
-    said = found.metadata
-    classifiers = [line.rpartition(" :: ")[2] for line in said.get_all("Classifier", []) if line.startswith("License")]
-    if said["License-Expression"]:
-        return said["License-Expression"]
+    metadata = distribution.metadata
+    classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
+    if metadata["License-Expression"]:
+        return metadata["License-Expression"]
 
-    words = " ".join((said["License"] or "").split())
+    words = " ".join((metadata["License"] or "").split())
     if words not in ("", "UNKNOWN") and len(words) <= _LONGEST:
         return words
     return ", ".join(classifiers) or _BY_FILE.get(name, "not stated in its metadata")
 
 
-def _home(found: Distribution) -> str:
+def _home(distribution: Distribution) -> str:
     """Return the package's home page: the clearest of the addresses in its metadata."""
     urls: dict[str, str] = {}
-    for line in (f"homepage, {found.metadata['Home-page'] or ''}", *found.metadata.get_all("Project-URL", [])):
+    for line in (f"homepage, {distribution.metadata['Home-page'] or ''}", *distribution.metadata.get_all("Project-URL", [])):
         label, _, url = line.partition(",")
         if url.strip():
             urls.setdefault(label.strip().lower(), url.strip())

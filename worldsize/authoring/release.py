@@ -106,12 +106,12 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
     for text in _strings(notebook):
         shown += map(_squeezed, text.split("\n"))
 
-    said = []
+    messages = []
     for exercise, lines in answers.items():
         for secret in _secret(lines, given):
             if any(secret in line for line in shown):
-                said.append(f"{exercise}: {secret!r} can be read")
-    return said
+                messages.append(f"{exercise}: {secret!r} can be read")
+    return messages
 
 
 def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> list[str]:
@@ -119,7 +119,7 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
     answers, given = answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
     notebook = nbformat.read(lab, nbformat.NO_CONVERT)
-    said = [f"{lab.name}: {words}" for words in leaks(notebook, answers, given)]
+    messages = [f"{lab.name}: {words}" for words in leaks(notebook, answers, given)]
 
     secrets = {}  # threes of lines of which none is short or given; pairs would match every loop that waits for handles
     for name, answer in answers.items():
@@ -128,8 +128,8 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
     for path, threes in package.items():
         for name, secret in secrets.items():
             if not threes.isdisjoint(secret):
-                said.append(f"{path}: the answer to {name}")
-    return said
+                messages.append(f"{path}: the answer to {name}")
+    return messages
 
 
 def _threes(lines: list[str]) -> Iterator[Three]:

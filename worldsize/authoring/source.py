@@ -115,24 +115,24 @@ def split_answer(text: str) -> tuple[list[str], list[str]]:
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
     """Return {exercise: the nonblank lines between its markers} of an authored source."""
-    found = {}
+    answers = {}
     for cell in read_source(source).cells:
         if cell.exercise:
             _, answer = split_answer(cell.text)
-            found[cell.exercise] = list(filter(str.strip, answer))
+            answers[cell.exercise] = list(filter(str.strip, answer))
 
-    return found
+    return answers
 
 
 def given_lines(source: Path) -> list[str]:
     """Return the lines of code outside the answers' markers, which a release may show."""
-    found: list[str] = []
+    lines: list[str] = []
     for cell in read_source(source).cells:
         if cell.kind == "code":
             given, _ = split_answer(cell.text)
-            found += given
+            lines += given
 
-    return found
+    return lines
 
 
 def points(source: Path) -> float:
@@ -142,12 +142,12 @@ def points(source: Path) -> float:
 
 def set_ups(source: Path) -> list[str]:
     """Return the text of each set-up cell of an authored source."""
-    found = []
+    texts = []
     for cell in read_source(source).cells:
         if cell.kind == "code" and cell.text.startswith("# Set-up"):
-            found.append(cell.text)
+            texts.append(cell.text)
 
-    return found
+    return texts
 
 
 def _cells(path: Path) -> list[SourceCell]:

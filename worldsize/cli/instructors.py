@@ -130,15 +130,15 @@ def _show(graded: GradedFolder, out: Path) -> None:
     _look_at(needs_a_person.needs(graded), out)
 
 
-def _look_at(found: list[Need], grades: Path) -> None:
+def _look_at(needs: list[Need], grades: Path) -> None:
     """Print the first things that need a person, and write all of them beside the rows."""
     from worldsize.grade.reports import needs_a_person
 
-    path = needs_a_person.write(found, grades)
-    for need in found[: needs_a_person.MOST_SHOWN]:
+    path = needs_a_person.write(needs, grades)
+    for need in needs[: needs_a_person.MOST_SHOWN]:
         typer.echo(f"needs a person ({need.kind}): {need.words!r}", err=True)
-    if len(found) > needs_a_person.MOST_SHOWN:
-        typer.echo(f"and {len(found) - needs_a_person.MOST_SHOWN} more: {path}", err=True)
+    if len(needs) > needs_a_person.MOST_SHOWN:
+        typer.echo(f"and {len(needs) - needs_a_person.MOST_SHOWN} more: {path}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -186,12 +186,12 @@ def export(
 
         where = canvas or moodle or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
-        found = needs_a_person.with_more(needs_a_person.needs(graded, given), "left out", unknown)
+        needs = needs_a_person.with_more(needs_a_person.needs(graded, given), "left out", unknown)
         nothing = "no file in the graded folder has the student's number"
         none = [f"{student}, in {where}: {nothing}" for student in sheet.absent]
-        found = needs_a_person.with_more(found, "nothing handed in", none)
-        found = needs_a_person.with_more(found, "by hand", [*differing, *sheet.looked_at])
-        _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
+        needs = needs_a_person.with_more(needs, "nothing handed in", none)
+        needs = needs_a_person.with_more(needs, "by hand", [*differing, *sheet.looked_at])
+        _look_at(needs_a_person.with_more(needs, "bad line", overrides.bad), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")
     typer.echo(f"wrote {path}")
@@ -368,11 +368,11 @@ def similarity(
         need_extra("similarity", "copydetect", "instructor")
         need_folder_of(out)
     with one_paragraph(), Console(stderr=True).status("comparing …") as status:
-        found = compare(
+        comparison = compare(
             submissions, course, lambda done, of: status.update(f"comparing: exercise {done} of {of} …")
         )
-        write_whole(out, similarity_page.page(found), PRIVATE)
-    typer.echo("\n".join([*similarity_page.lines(found), f"wrote {out}"]))
+        write_whole(out, similarity_page.page(comparison), PRIVATE)
+    typer.echo("\n".join([*similarity_page.lines(comparison), f"wrote {out}"]))
 
 
 @app.command(rich_help_panel=GROUP)

@@ -23,9 +23,9 @@ class ReleaseNews:
 def news(changelog: str, since: str, now: str) -> list[ReleaseNews]:
     """Return the news of the releases after `since`, up to `now`, as the changelog has them."""
     _, *parts = _HEADING.split(changelog)
-    told = []
+    releases = []
     for version, text in zip(parts[::2], parts[1::2], strict=True):
         if release_number(since) < release_number(version) <= release_number(now):
             leads = tuple(" ".join(lead.split()).rstrip(".:") for lead in _LEAD.findall(text))[:MOST_LEADS]
-            told.append(ReleaseNews(version, leads, len(_LINE.findall(text)) - len(leads)))
-    return told
+            releases.append(ReleaseNews(version, leads, len(_LINE.findall(text)) - len(leads)))
+    return releases

@@ -254,18 +254,18 @@ def _free_name(folder: Path, name: str, content: bytes) -> str:
 
 def _words(made: MergedLab, kept: str) -> str:
     """Return a sentence on what a merged lab kept of the student's, and where the old notebook is."""
-    said = ["no answers in it yet"]
+    clauses = ["no answers in it yet"]
     if made.answers:
-        said = [_counted(made.answers, "answer", "answers") + " kept"]
+        clauses = [_counted(made.answers, "answer", "answers") + " kept"]
 
     if made.own:
-        said.append(_counted(made.own, "cell of your own", "cells of your own"))
+        clauses.append(_counted(made.own, "cell of your own", "cells of your own"))
     if made.notes:
-        said.append(_counted(made.notes, "changed cell", "changed cells") + " of yours below the new text, not run")
+        clauses.append(_counted(made.notes, "changed cell", "changed cells") + " of yours below the new text, not run")
     if made.revised:
-        said.append(f"compare with their new text: {', '.join(made.revised)}")
-    return f"{'; '.join(said)}; your old notebook is {kept}"
+        clauses.append(f"compare with their new text: {', '.join(made.revised)}")
+    return f"{'; '.join(clauses)}; your old notebook is {kept}"
 
 
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
+def _counted(count: int, singular: str, plural: str) -> str:
+    return f"{count} {singular if count == 1 else plural}"

@@ -156,18 +156,18 @@ def _functions(check: str, name: str) -> tuple[str, ...]:
 def _imports(sources: tuple[str, ...]) -> list[str]:
     """Return the modules that the sources import, with this package's own modules that they import by name."""
     package = Path(worldsize.__file__).parents[1]
-    found: set[str] = set()
+    modules: set[str] = set()
     for source in sources:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
+                modules.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module)
+                modules.add(node.module)
                 folder = package.joinpath(*node.module.split("."))
                 for alias in node.names if node.module.partition(".")[0] == "worldsize" else ():
                     if (folder / f"{alias.name}.py").is_file() or (folder / alias.name).is_dir():
-                        found.add(f"{node.module}.{alias.name}")
-    return sorted(found - {"worldsize", "worldsize.notebook"})
+                        modules.add(f"{node.module}.{alias.name}")
+    return sorted(modules - {"worldsize", "worldsize.notebook"})
 
 
 def _id(cell: dict) -> str:

@@ -123,7 +123,7 @@ class _Decoder:
         raise BadFrame(f"expected a known kind of value, got {text_of(kind, 20)!r}")
 
     def _dict(self, rows: list, depth: int) -> dict:
-        found = {}
+        mapping = {}
         for row in rows:
             if not isinstance(row, list) or len(row) != 2:
                 raise BadFrame("expected pairs in a dict")
@@ -131,10 +131,10 @@ class _Decoder:
             key = self.value(row[0], depth)
             value = self.value(row[1], depth)
             try:
-                found[key] = value
+                mapping[key] = value
             except TypeError:
                 raise BadFrame("expected plain keys in a dict") from None
-        return found
+        return mapping
 
     def _array(self, kind: ValueKind, rest: list) -> Any:
         if len(rest) != 3 or not isinstance(rest[0], str) or rest[0] not in _DTYPES:

@@ -119,13 +119,13 @@ def grade_on_slurm(
 
     root = (root or course.default_root()).resolve()
     folder, out = folder.resolve(), out.resolve()
-    found = find_submissions(folder, course.load(root), selection)
+    files = find_submissions(folder, course.load(root), selection)
     names = []
-    for one in found:
-        path = path_in(folder, one)
-        name = file_name(one.student, one.lab, path)
+    for file in files:
+        path = path_in(folder, file)
+        name = file_name(file.student, file.lab, path)
         row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
-        if selection.has(one.student, one.lab, path, name, row):
+        if selection.has(file.student, file.lab, path, name, row):
             names.append(name)
     if not names:
         raise ValueError(f"{folder}: expected submissions that match the selection, got none.")

@@ -107,11 +107,11 @@ def linked(text: str, unlinked: dict[str, None]) -> str:
 
 
 def _first(term: str, text: str) -> re.Match[str] | None:
-    hidden = [found.span() for found in _NOT_PROSE.finditer(text)]
+    hidden = [match.span() for match in _NOT_PROSE.finditer(text)]
     introduced = r"(?<=\*)" if re.fullmatch("[a-z]+", term) else ""
-    for found in re.finditer(rf"{introduced}(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", text, re.IGNORECASE):
-        if not any(begin <= found.start() < end for begin, end in hidden):
-            return found
+    for match in re.finditer(rf"{introduced}(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", text, re.IGNORECASE):
+        if not any(begin <= match.start() < end for begin, end in hidden):
+            return match
     return None
 
 

@@ -87,14 +87,14 @@ def support_page(record: Mapping, where: str) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     rows = []
     for strategy, row in record["cells"].items():
-        said = []
+        cells = []
         for way in ways:
             state, words = row.get(way, ("not run", ""))
             if state in ("works", "not run"):
-                said.append(state)
+                cells.append(state)
             else:
-                said.append(f"**{state}**: {words}".replace("|", "\\|").replace("\n", " "))
-        rows.append("| " + " | ".join([strategy, *said]) + " |")
+                cells.append(f"**{state}**: {words}".replace("|", "\\|").replace("\n", " "))
+        rows.append("| " + " | ".join([strategy, *cells]) + " |")
 
     return "\n".join([
         "# Where it runs", "", where.strip(), "",
@@ -115,10 +115,10 @@ def section_of(text: str, heading: str) -> str:
 def on_the_site(text: str, pages: Mapping[str, str]) -> str:
     """Redirect links to files to their pages, by file name; a link to any other file becomes its text."""
 
-    def link(found: re.Match[str]) -> str:
-        words, target, anchor = found[1], found[2], found[3] or ""
+    def link(match: re.Match[str]) -> str:
+        words, target, anchor = match[1], match[2], match[3] or ""
         if target.startswith(("http:", "https:", "mailto:")):
-            return found[0]
+            return match[0]
         page = pages.get(Path(target).name)
         if page is None:
             return words

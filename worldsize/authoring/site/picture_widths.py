@@ -31,12 +31,12 @@ def with_least_widths(html: str) -> str:
     return _IMAGE.sub(lambda found: f"{found[1]}{_least(float(found['width']), _SMALLEST_PX)}", html)
 
 
-def _svg(found: re.Match[str]) -> str:
+def _svg(match: re.Match[str]) -> str:
     """Return an SVG with its least width, behind a paragraph with the words of its head, if any, a line for each size."""
     least = ""
-    if sizes := _FONT_SIZE.findall(found["rest"]):
-        least = _least(float(found["width"]), min(map(float, sizes)))
-    svg = f"{found[1]}{least}{found['rest']}"
+    if sizes := _FONT_SIZE.findall(match["rest"]):
+        least = _least(float(match["width"]), min(map(float, sizes)))
+    svg = f"{match[1]}{least}{match['rest']}"
 
     head: list[re.Match[str]] = []
     for text in sorted(_TEXT.finditer(svg), key=lambda text: _place(text)[1]):
@@ -52,10 +52,10 @@ def _svg(found: re.Match[str]) -> str:
         return svg
     for line in head:
         svg = svg.replace(line["style"], f'class="ws-said" {line["style"]}', 1)
-    said = ""
+    spans = ""
     for _, lines in groupby(head, lambda line: line["size"]):
-        said += f"<span>{' '.join(line['said'].strip() for line in lines)}</span>"
-    return f'<p class="ws-head" aria-hidden="true">{said}</p>{svg}'
+        spans += f"<span>{' '.join(line['said'].strip() for line in lines)}</span>"
+    return f'<p class="ws-head" aria-hidden="true">{spans}</p>{svg}'
 
 
 def _place(text: re.Match[str]) -> tuple[float, float]:

@@ -56,14 +56,14 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
 
     A question is answered by the following code cells, up to the next heading or question below its measurement.
     """
-    found = []
+    questions = []
     for place, cell in enumerate(cells):
         for text in UNANSWERED.findall(_printed(cell)):
             measured = _measured(text, cells[place + 1 :])
             if measured is None:
                 continue
 
-            last, said = measured
+            last, measurement = measured
             answers = []
             for at, below in enumerate(cells[place + 1 :], place + 1):
                 begins_a_part = below.source.startswith("#" if below.cell_type == "markdown" else PREDICTION)
@@ -71,8 +71,8 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
                     break
                 if below.get("outputs") and not UNANSWERED.search(_printed(below)):
                     answers.append(at)
-            found.append(Question(text, place, said, tuple(answers)))
-    return found
+            questions.append(Question(text, place, measurement, tuple(answers)))
+    return questions
 
 
 def _printed(cell: NotebookNode) -> str:

@@ -25,10 +25,10 @@ def exam(labs: tuple[str, ...], count: int | None, seed: str, student: str = "")
         if lab not in known:
             raise ValueError(f"--lab: expected one of {', '.join(known)}, got {lab!r}.")
 
-    found = [question for question in QUESTIONS if not labs or question.lab in labs]
+    questions = [question for question in QUESTIONS if not labs or question.lab in labs]
     if count is not None:
-        if not 1 <= count <= len(found):
-            raise ValueError(f"--questions: expected 1 to {len(found)}, the number of questions on these labs, got {count}.")
-        chosen = random.Random(f"{seed}/choice").sample(range(len(found)), count)
-        found = [found[place] for place in sorted(chosen)]
-    return [variant(question, f"{seed}/{student}") for question in found]
+        if not 1 <= count <= len(questions):
+            raise ValueError(f"--questions: expected 1 to {len(questions)}, the number of questions on these labs, got {count}.")
+        chosen = random.Random(f"{seed}/choice").sample(range(len(questions)), count)
+        questions = [questions[place] for place in sorted(chosen)]
+    return [variant(question, f"{seed}/{student}") for question in questions]

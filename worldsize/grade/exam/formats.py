@@ -24,9 +24,9 @@ def as_text(title: str, variants: Sequence[Variant], answers: bool = False) -> s
     return "\n".join(lines)
 
 
-def answer_words(one: Variant) -> str:
+def answer_words(variant: Variant) -> str:
     """Return the answer with its unit, to four digits."""
-    return f"{one.answer:,.4g} {one.question.unit}".rstrip()
+    return f"{variant.answer:,.4g} {variant.question.unit}".rstrip()
 
 
 def as_moodle(category: str, exams: Sequence[Sequence[Variant]]) -> str:
@@ -39,17 +39,17 @@ def as_moodle(category: str, exams: Sequence[Sequence[Variant]]) -> str:
         place = ElementTree.SubElement(ElementTree.SubElement(quiz, "question", type="category"), "category")
         _text(place, f"$course$/{category}/{variants[0].question.lab} {variants[0].question.id}")
 
-        for number, one in enumerate(variants, 1):
+        for number, variant in enumerate(variants, 1):
             asked = ElementTree.SubElement(quiz, "question", type="numerical")
-            _text(ElementTree.SubElement(asked, "name"), f"{one.question.lab} {one.question.id} {number}")
-            _text(ElementTree.SubElement(asked, "questiontext", format="plain_text"), f"{one.text}{_in(one)} {HINT}")
-            why = f"{answer_words(one)}: {one.question.why}"
+            _text(ElementTree.SubElement(asked, "name"), f"{variant.question.lab} {variant.question.id} {number}")
+            _text(ElementTree.SubElement(asked, "questiontext", format="plain_text"), f"{variant.text}{_in(variant)} {HINT}")
+            why = f"{answer_words(variant)}: {variant.question.why}"
             _text(ElementTree.SubElement(asked, "generalfeedback", format="plain_text"), why)
 
             ElementTree.SubElement(asked, "defaultgrade").text = "1"
             answer = ElementTree.SubElement(asked, "answer", fraction="100", format="plain_text")
-            _text(answer, f"{one.answer:.10g}")
-            ElementTree.SubElement(answer, "tolerance").text = f"{one.tolerance:.10g}"
+            _text(answer, f"{variant.answer:.10g}")
+            ElementTree.SubElement(answer, "tolerance").text = f"{variant.tolerance:.10g}"
 
     ElementTree.indent(quiz)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(quiz, encoding="unicode") + "\n"
@@ -80,8 +80,8 @@ def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
     return out.getvalue()
 
 
-def _in(one: Variant) -> str:
+def _in(variant: Variant) -> str:
     """Return the unit in brackets, "" if the question names it."""
-    unit = one.question.unit
-    said = unit in ("", "%", "times") or unit.split()[0] in one.text
-    return "" if said else f" (in {unit})"
+    unit = variant.question.unit
+    is_named = unit in ("", "%", "times") or unit.split()[0] in variant.text
+    return "" if is_named else f" (in {unit})"

@@ -164,15 +164,15 @@ def _shown(output: str, score: float) -> dict[str, Any]:
     return {"score": score, "output": output, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
 
 
-def _test(one: ExerciseRow) -> dict[str, Any]:
+def _test(row: ExerciseRow) -> dict[str, Any]:
     marks = {True: "passed", False: "failed", None: "not examined"}
-    lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in one.properties]
+    lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in row.properties]
     return {
-        "name": f"{one.title}: {one.id}",
-        "score": _score(one.points, one.possible),
-        "max_score": one.possible,
-        "status": "passed" if one.state == "pass" else "failed",
-        "output": "\n".join(filter(None, [*lines, one.mismatch, *one.advice])) or one.state,
+        "name": f"{row.title}: {row.id}",
+        "score": _score(row.points, row.possible),
+        "max_score": row.possible,
+        "status": "passed" if row.state == "pass" else "failed",
+        "output": "\n".join(filter(None, [*lines, row.mismatch, *row.advice])) or row.state,
         "visibility": "visible",
     }
 

@@ -34,7 +34,7 @@ def accept(old: CodeType, new: CodeType) -> None:
 def names() -> list[str]:
     """Return the full names of the first few objects that were replaced, added to a class, or removed."""
     removed = set(_before)
-    found = set(_shadowed())
+    full_names = set(_shadowed())
     for place, name, value in _members():
         home = getattr(_function(value), "__module__", None)
         if (place, name) not in _before:
@@ -46,10 +46,10 @@ def names() -> list[str]:
 
         removed.discard((place, name))
         if changed:
-            found.add(f"{place}.{name}")
+            full_names.add(f"{place}.{name}")
 
-    found |= {f"{place}.{name}" for place, name in removed}
-    return sorted(found)[:MOST_NAMES]
+    full_names |= {f"{place}.{name}" for place, name in removed}
+    return sorted(full_names)[:MOST_NAMES]
 
 
 def _members() -> Iterator[tuple[str, str, Any]]:
@@ -73,12 +73,12 @@ def _shadowed() -> Iterator[str]:
 
     Objects from before the fork are not listed: the server has frozen them.
     """
-    for one in gc.get_objects():
-        kind = type(one)
+    for instance in gc.get_objects():
+        kind = type(instance)
         if not str(getattr(kind, "__module__", "")).startswith(f"{_PACKAGE}."):
             continue
 
-        for name in getattr(one, "__dict__", ()):
+        for name in getattr(instance, "__dict__", ()):
             if isinstance(getattr(kind, name, None), FunctionType):
                 yield f"{kind.__module__}.{kind.__name__}.{name}"
 

@@ -41,16 +41,16 @@ class FolderEvents:
         while place < len(data):
             _, mask, cookie, length = _EVENT.unpack_from(data, place)
             place += _EVENT.size
-            found = data[place : place + length].rstrip(b"\0")
+            event_name = data[place : place + length].rstrip(b"\0")
             place += length
 
-            if mask & _OVERFLOW or (found == wanted and mask & _MODIFY):
+            if mask & _OVERFLOW or (event_name == wanted and mask & _MODIFY):
                 return "written"
-            if found == wanted and mask & (_MOVED_FROM | _DELETE):
+            if event_name == wanted and mask & (_MOVED_FROM | _DELETE):
                 return "removed"
             if mask & _MOVED_FROM:
                 moves.add(cookie)
-            if found == wanted and mask & _MOVED_TO and cookie not in moves:
+            if event_name == wanted and mask & _MOVED_TO and cookie not in moves:
                 return "elsewhere"
         return ""
 

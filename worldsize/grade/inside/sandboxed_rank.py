@@ -183,13 +183,13 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
 
 def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
     """Return a function of the submission by name. Raises NameError, which names the cells that failed."""
-    found = namespace.get(name)
-    if callable(found):
-        return found
+    value = namespace.get(name)
+    if callable(value):
+        return value
 
-    said = "; ".join(f"{title} raised {message}" for title, message in errors.items())
-    got = "nothing" if found is None else f"a {type(found).__name__}"
-    raise NameError(f"expected a function `{name}`, got {got}. {said}".rstrip(". "))
+    failures = "; ".join(f"{title} raised {message}" for title, message in errors.items())
+    got = "nothing" if value is None else f"a {type(value).__name__}"
+    raise NameError(f"expected a function `{name}`, got {got}. {failures}".rstrip(". "))
 
 
 def _theirs(channel: BrokerChannel, number: int) -> Callable:

@@ -141,17 +141,17 @@ def _kept(
         old = os.open(save["name"], os.O_RDONLY | _NO_LINK, dir_fd=here)
     events = FolderEvents(folder)
 
-    told, code = _ended(order, job, folder, save)
-    if save["dies"] == "here" and told.get("op") == "failed":
-        return {"failed": told}, bytearray()
+    last_report, code = _ended(order, job, folder, save)
+    if save["dies"] == "here" and last_report.get("op") == "failed":
+        return {"failed": last_report}, bytearray()
 
     blob = bytearray()
-    report = {"ended": _in_a_row(told, code), "files": encode(_files(here), blob), "changed": []}
+    report = {"ended": _in_a_row(last_report, code), "files": encode(_files(here), blob), "changed": []}
     report["ended"]["touched"] = events.touched(save["name"])
     if old is not None and _content(old) != files[save["name"]].tobytes():  # by whatever name, or through a map
         report["ended"]["touched"] = "written"
-    if isinstance(told.get("changed"), list):
-        report["changed"] = [text_of(name, 120) for name in told["changed"]]
+    if isinstance(last_report.get("changed"), list):
+        report["changed"] = [text_of(name, 120) for name in last_report["changed"]]
     return report, blob
 
 
@@ -169,7 +169,7 @@ def _ended(order: dict[str, Any], job: dict[str, Any], folder: str, save: dict[s
 
     channel = BrokerChannel(ours, is_only_thread)
     channel.tell({key: job[key] for key in ("seed", "run", "cells", "function")})
-    told: dict[str, Any] = {}
+    last_report: dict[str, Any] = {}
     is_ready = False
     for frame in _frames(process, ours):
         if frame.get("op") == "ready" and not is_ready:
@@ -181,11 +181,11 @@ def _ended(order: dict[str, Any], job: dict[str, Any], folder: str, save: dict[s
             with suppress(BrokenPipeError):
                 channel.tell({"name": save["name"], "data": data, "here": save["dies"] == "here"}, blob)
         elif frame.get("op") in ("done", "failed"):
-            told = frame
+            last_report = frame
 
     _, status = os.waitpid(process, 0)
     _end_all_others()
-    return told, os.waitstatus_to_exitcode(status)
+    return last_report, os.waitstatus_to_exitcode(status)
 
 
 def _end_all_others() -> None:
@@ -231,26 +231,26 @@ def _frames(process: int, line: PipeEnds) -> Iterator[dict[str, Any]]:
             return
 
 
-def _in_a_row(told: dict[str, Any], code: int) -> dict[str, Any]:
+def _in_a_row(last_report: dict[str, Any], code: int) -> dict[str, Any]:
     if code < 0:
         return {"how": "killed"}
-    if told.get("op") != "done" or told.get("how") not in ("returned", "raised"):
+    if last_report.get("op") != "done" or last_report.get("how") not in ("returned", "raised"):
         return {"how": "left"}
-    if told["how"] == "returned":
+    if last_report["how"] == "returned":
         return {"how": "returned"}
-    return {"how": "raised", "error": text_of(told.get("error"), 400)}
+    return {"how": "raised", "error": text_of(last_report.get("error"), 400)}
 
 
 def _files(folder: int) -> Files:
     """Return the folder's files; what is not a plain file has no bytes."""
-    found = {}
+    files = {}
     for name in sorted(os.listdir(folder))[:MOST_FILES]:
         content = b""
         with suppress(OSError):
             descriptor = os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=folder)
             content = _content(descriptor)
-        found[name] = np.frombuffer(content, "uint8")
-    return found
+        files[name] = np.frombuffer(content, "uint8")
+    return files
 
 
 def _content(descriptor: int) -> bytes:

@@ -157,25 +157,25 @@ def visible() -> list[Path]:
 
 def _places_of(folder: Path) -> list[Path]:
     """Return every path at which a sandbox would show a folder of this package or its data."""
-    found = {folder, folder.resolve()}
+    places = {folder, folder.resolve()}
     for path in map(Path, sys.path):
         other = path / folder.relative_to(_PACKAGE.parent)
         if other.is_dir() and other.samefile(folder):
-            found.add(other)
+            places.add(other)
 
     shown = visible()
-    return sorted(place for place in found if any(place.is_relative_to(above) for above in shown))
+    return sorted(place for place in places if any(place.is_relative_to(above) for above in shown))
 
 
 @cache
 def files_of(modules: tuple[str, ...]) -> list[str]:
     """Return the paths in a sandbox that hold the code of these modules of this package: files, and folders of compiled ones."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for module in modules:
         path = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
         for place in _places_of(path.parent):
-            found |= dict.fromkeys((str(place / path.name), str(place / "__pycache__")))
-    return list(found)
+            paths |= dict.fromkeys((str(place / path.name), str(place / "__pycache__")))
+    return list(paths)
 
 
 def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
@@ -225,11 +225,11 @@ def _expect_same_package() -> None:
     """Raise NoSandbox if a sandbox, which has no environment, would import another package or none."""
     program = python("-c", "import worldsize; print(worldsize.__file__)")
     asked = subprocess.run(program, capture_output=True, text=True, env={}, cwd="/", timeout=START_S, stdin=subprocess.DEVNULL)
-    found = asked.stdout.strip()
-    if found and Path(found).resolve().parent == _PACKAGE:
+    location = asked.stdout.strip()
+    if location and Path(location).resolve().parent == _PACKAGE:
         return
 
-    got = f"the one in {Path(found).parents[1]}" if found else "none"
+    got = f"the one in {Path(location).parents[1]}" if location else "none"
     raise NoSandbox(
         f"grade: expected {sys.executable} to find the package of {_PACKAGE.parent}, as a sandbox sees it, got {got}; nothing "
         "was graded. PYTHONPATH or the current folder names another checkout: leave it, or install this one (pip install -e "
@@ -237,10 +237,10 @@ def _expect_same_package() -> None:
     )
 
 
-def refused(said: str) -> str:
+def refused(complaint: str) -> str:
     """Return the message of a `NoSandbox` for a bubblewrap that did not start, with what to do."""
     return (
-        f"grade: expected a sandbox to start, but bubblewrap said: {said}. Nothing was graded. In a container, allow user "
+        f"grade: expected a sandbox to start, but bubblewrap said: {complaint}. Nothing was graded. In a container, allow user "
         "namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give bwrap an AppArmor "
         "profile; as root, make the Python and this package readable by others (chmod o+rX). --unsafe grades without a sandbox, "
         "and every row says so."

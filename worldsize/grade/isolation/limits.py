@@ -169,7 +169,7 @@ def usage(servers: Sequence[int]) -> Usage:
 
 def descendants(process: int) -> list[int]:
     """Return every live process below this one."""
-    found: list[int] = []
+    processes: list[int] = []
     todo = [process]
 
     while todo:
@@ -180,9 +180,9 @@ def descendants(process: int) -> list[int]:
             continue
 
         children = list(map(int, " ".join(texts).split()))
-        found += children
+        processes += children
         todo += children
-    return found
+    return processes
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:

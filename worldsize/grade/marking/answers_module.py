@@ -83,9 +83,9 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
     return AnswersModule(module, tuple(answers), tuple(not_yet), tuple(dict.fromkeys(notes)))
 
 
-def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
+def _answer(notebook: Path, exercise: Exercise, cell: FoundCell) -> _Answer:
     """Return an exercise's definitions. Raises ValueError if Python cannot parse its cell."""
-    source = exercise.stub if found.source is None else found.source
+    source = exercise.stub if cell.source is None else cell.source
     title = title_of(exercise.stub)
     read = python_cell(source)
     text = _MARKER.sub("", read.text).strip("\n")
@@ -98,9 +98,9 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
     rows = statements(text)
     kept = _needed(rows, exercise.functions)
     notes = [f"{exercise.title}: {taken_out_sentence(read.taken_out)}"] if read.taken_out else []
-    for one in rows:
-        if one not in kept and one.maker is not None:
-            notes.append(f"{exercise.title}: left out a statement that runs in its cell: `{one.text.splitlines()[0][:60]}`")
+    for statement in rows:
+        if statement not in kept and statement.maker is not None:
+            notes.append(f"{exercise.title}: left out a statement that runs in its cell: `{statement.text.splitlines()[0][:60]}`")
 
     head, code = "", text
     if len(kept) < len(rows) or title_of(text) is None:
@@ -108,7 +108,7 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
     if len(kept) < len(rows):
         code = _spaced(kept)
 
-    is_written = found.source is not None and not raises_not_yet(text)
+    is_written = cell.source is not None and not raises_not_yet(text)
     return _Answer(exercise, head, code, is_written, tuple(notes))
 
 
@@ -120,16 +120,16 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
     grows = True
     while grows:
         grows = False
-        for one in rows:
-            if one in kept:
+        for statement in rows:
+            if statement in kept:
                 continue
-            makes = one.binds & wanted and not one.now & _STARTS
-            if makes or one.maker is None:
-                kept.add(one)
-                wanted |= one.now | one.later
+            makes = statement.binds & wanted and not statement.now & _STARTS
+            if makes or statement.maker is None:
+                kept.add(statement)
+                wanted |= statement.now | statement.later
                 grows = True
 
-    return [one for one in rows if one in kept]
+    return [statement for statement in rows if statement in kept]
 
 
 def _parts(
@@ -140,7 +140,7 @@ def _parts(
     written: set[tuple[int, Statement]] = set()
     # an exercise without a cell sorts last
     last = len(lab.exercises) * 1_000
-    placed = sorted(lab.exercises, key=lambda one: (choice.exercises[one.title].parts or (last,))[0])
+    placed = sorted(lab.exercises, key=lambda exercise: (choice.exercises[exercise.title].parts or (last,))[0])
     for exercise in placed:
         for cell in taken[exercise.id].cells:
             rows = [one for one in cell.statements if (cell.number, one) not in written and one.text != "pass"]
@@ -166,13 +166,13 @@ def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement
             continue
 
         rest = []
-        for one in part:
-            if one.is_future:
-                futures.append(one.text)
-            elif one.text.startswith(("import ", "from ")):
-                imports.append(one.text)
+        for statement in part:
+            if statement.is_future:
+                futures.append(statement.text)
+            elif statement.text.startswith(("import ", "from ")):
+                imports.append(statement.text)
             else:
-                rest.append(one)
+                rest.append(statement)
         if rest:
             below.append(_spaced(rest))
 
@@ -194,11 +194,11 @@ def _spaced(rows: Sequence[Statement]) -> str:
     """Join statements by newlines, with two blank lines around functions and classes."""
     text = ""
     before_is_block = False
-    for one in rows:
-        is_block = "\n" in one.text and not one.text.startswith(("import ", "from "))
+    for statement in rows:
+        is_block = "\n" in statement.text and not statement.text.startswith(("import ", "from "))
         if text:
             text += "\n\n\n" if is_block or before_is_block else "\n"
-        text += one.text
+        text += statement.text
         before_is_block = is_block
     return text
 
@@ -210,18 +210,18 @@ def _front_imports(text: str) -> Iterator[str]:
     """
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
-    for one in statements(text):
-        used -= one.binds
+    for statement in statements(text):
+        used -= statement.binds
 
-    found: dict[str, list[str]] = {}
+    by_module: dict[str, list[str]] = {}
     front = (Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8")
     for node in ast.parse(front).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 if (alias.asname or alias.name) in used:
-                    found.setdefault(node.module, []).append(alias.name)
+                    by_module.setdefault(node.module, []).append(alias.name)
 
-    for module, names in sorted(found.items()):
+    for module, names in sorted(by_module.items()):
         yield f"from {module} import {', '.join(sorted(names))}"
 
 
@@ -236,16 +236,17 @@ def _notes(
 
     for answer in answers:
         yield from answer.notes
-        for one in taken[answer.exercise.id].left:
-            if one.maker == "no Python":
-                why = _why(python_cell(code[one.cell - 1].source).text)
+        for dependency in taken[answer.exercise.id].left:
+            if dependency.maker == "no Python":
+                why = _why(python_cell(code[dependency.cell - 1].source).text)
                 raise ValueError(
-                    f"{notebook}: {answer.exercise.title} uses `{one.name}` from code cell {one.cell}: expected Python there, "
-                    f"got code that Python cannot parse: {why}. Fix it, save the notebook, and run this again."
+                    f"{notebook}: {answer.exercise.title} uses `{dependency.name}` from code cell {dependency.cell}: "
+                    f"expected Python there, got code that Python cannot parse: {why}. Fix it, save the "
+                    "notebook, and run this again."
                 )
             yield (
-                f"{answer.exercise.title} uses `{one.name}`, which code cell {one.cell} makes when it runs (`{one.line}`): the "
-                "module has no such name"
+                f"{answer.exercise.title} uses `{dependency.name}`, which code cell {dependency.cell} makes when it runs "
+                f"(`{dependency.line}`): the module has no such name"
             )
 
 

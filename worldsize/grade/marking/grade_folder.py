@@ -42,17 +42,17 @@ def lease(out: Path, row_name: str) -> SoftFileLease:
 
 def holders(out: Path) -> list[str]:
     """Return the machines and processes that hold a row of this folder now."""
-    found = set()
+    owners = set()
     for path in (out / "leases").glob("*.lease"):
         held = lease(out, path.name.removesuffix(".lease"))
         try:
             held.acquire()
         except Timeout:
             if owner := held.owner:
-                found.add(f"process {owner.pid} on {owner.hostname}")
+                owners.add(f"process {owner.pid} on {owner.hostname}")
         else:
             held.release()
-    return sorted(found)
+    return sorted(owners)
 
 
 OnProgress = Callable[[int, int, GradeRow], None]
@@ -96,7 +96,7 @@ def grade(
     """
     root = (root or course.default_root()).resolve()
     labs = course.load(root)
-    found = find_submissions(folder, labs, selection)
+    files = find_submissions(folder, labs, selection)
     if out.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{out}: expected a folder outside the submissions in {folder}, got one inside. Name another.")
     if mode is None:
@@ -111,7 +111,7 @@ def grade(
     seed = fixed_seed(out, seed)
     order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
     run = _Run(folder, out, labs, order, progress, selection, due)
-    run.grade(found, max(1, jobs))
+    run.grade(files, max(1, jobs))
     return FolderGrading(read_graded(out), run.graded, seed, mode, run.kept)
 
 
@@ -141,42 +141,42 @@ def find_submissions(folder: Path, labs: Mapping[str, CourseLab], selection: Sel
     the `selection` that is not there.
     """
     by_lab: dict[tuple[str, str], HandedIn] = {}
-    for one in sorted(submissions_folder.find(folder, labs), key=lambda one: one.lab == ""):
-        if not one.lab:
-            one = _looked_into(one, labs)
+    for file in sorted(submissions_folder.find(folder, labs), key=lambda file: file.lab == ""):
+        if not file.lab:
+            file = _looked_into(file, labs)
 
-        place = (one.student, one.lab or str(one.path))
+        place = (file.student, file.lab or str(file.path))
         other = by_lab.get(place)
         if other is None:
-            by_lab[place] = one
+            by_lab[place] = file
         else:
-            note = f"{one.path.name} is also of this lab, and does not count"
-            by_lab[place] = replace(other, note=submissions_folder.joined(other.note, one.note, note), copies=True)
+            note = f"{file.path.name} is also of this lab, and does not count"
+            by_lab[place] = replace(other, note=submissions_folder.joined(other.note, file.note, note), copies=True)
 
-    found = list(by_lab.values())
-    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
-    return found
+    files = list(by_lab.values())
+    expect_found(selection, (file.student for file in files), (path_in(folder, file) for file in files))
+    return files
 
 
-def _looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
+def _looked_into(file: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
     """Read a file once: add its digest and, if its name gives no lab, the lab that its cells belong to."""
-    if one.refused or one.digest:
-        return one
+    if file.refused or file.digest:
+        return file
 
     try:
-        if one.lab:
-            return replace(one, digest=submission.read_digest(one.path))
-        file = submission.read_notebook(one.path)
-        one = replace(one, digest=file.digest)
-        lab = submission.lab_of(file.cells, labs.values())
+        if file.lab:
+            return replace(file, digest=submission.read_digest(file.path))
+        notebook = submission.read_notebook(file.path)
+        file = replace(file, digest=notebook.digest)
+        lab = submission.lab_of(notebook.cells, labs.values())
     except submission.Ungradable:
-        return one
-    return replace(one, lab=lab.stem) if lab else one
+        return file
+    return replace(file, lab=lab.stem) if lab else file
 
 
-def path_in(folder: Path, one: HandedIn) -> str:
+def path_in(folder: Path, file: HandedIn) -> str:
     """Return a file's path within the submissions folder, as text."""
-    return str(one.path.relative_to(folder)).encode("utf-8", "replace").decode()
+    return str(file.path.relative_to(folder)).encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,9 @@ class _Run:
         self._counting = threading.Lock()
         self._all = self.graded = self.kept = 0
 
-    def grade(self, found: list[HandedIn], jobs: int) -> None:
+    def grade(self, files: list[HandedIn], jobs: int) -> None:
         """Grade every selected file that has no valid row. Raises the first error of a worker thread."""
-        self._sort_out(found)
+        self._sort_out(files)
 
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(jobs, self._todo.qsize()))]
         for thread in threads:
@@ -233,12 +233,12 @@ class _Run:
         if self._errors:
             raise self._errors[0]
 
-    def _sort_out(self, found: list[HandedIn]) -> None:
+    def _sort_out(self, files: list[HandedIn]) -> None:
         """Keep valid rows, write the rows of refused files, and queue all other selected files."""
         kept, refused = [], []
-        for one in found:
-            name = path_in(self._folder, one)
-            task = MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=name, note=one.note)
+        for file in files:
+            name = path_in(self._folder, file)
+            task = MarkingTask(student=file.student, lab=file.lab, path=str(file.path), name=name, note=file.note)
             row_name = file_name(task.student, task.lab, task.name)
             self._paths[row_name] = task.name
 
@@ -246,16 +246,16 @@ class _Run:
             before = rows.read(self._out / "rows" / row_name) if seen else None
             if not self._selection.has(task.student, task.lab, task.name, row_name, before):
                 if before:
-                    self._note_unselected(before, one, task, row_name)
+                    self._note_unselected(before, file, task, row_name)
                 continue
 
-            one = _looked_into(one, self._labs)
-            late = one.late or lateness.late(one, self._due)
-            selected = _Selected(one, task, row_name, lease(self._out, row_name), late, seen)
+            file = _looked_into(file, self._labs)
+            late = file.late or lateness.late(file, self._due)
+            selected = _Selected(file, task, row_name, lease(self._out, row_name), late, seen)
             again = self._selection.again or self._selection.crashed
-            if before and not again and self._still_holds(before, one, task):
+            if before and not again and self._still_holds(before, file, task):
                 kept.append(selected)
-            elif one.refused:
+            elif file.refused:
                 refused.append(selected)
             else:
                 self._todo.put(selected)
@@ -268,29 +268,29 @@ class _Run:
             row = selected.task.row("ungradable", selected.file.refused, self._order.seed, self._unsafe)
             self._write(row, selected)
 
-    def _note_unselected(self, before: GradeRow, one: HandedIn, task: MarkingTask, row_name: str) -> None:
+    def _note_unselected(self, before: GradeRow, file: HandedIn, task: MarkingTask, row_name: str) -> None:
         """Note an unselected row that no longer holds; with several shards, each sees to its own rows."""
         if self._selection.shard.count > 1:
             return
-        one = _looked_into(one, self._labs)
-        if before.digest != one.digest:
+        file = _looked_into(file, self._labs)
+        if before.digest != file.digest:
             self._stale[row_name] = before.digest
-        elif not self._still_holds(before, one, task) and before.state != "lost":
+        elif not self._still_holds(before, file, task) and before.state != "lost":
             self._outdated[row_name] = before.release
 
     def _record(self) -> None:
         """Save which rows belong to existing files, and which of these rows are stale or outdated."""
         write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale, self._outdated))
 
-    def _still_holds(self, before: GradeRow, one: HandedIn, task: MarkingTask) -> bool:
+    def _still_holds(self, before: GradeRow, file: HandedIn, task: MarkingTask) -> bool:
         """Return whether marking again would give the same row: same file, seed, release and sandboxing."""
         if before.state == "lost" or (before.path, before.seed, before.unsafe) != (task.name, self._order.seed, self._unsafe):
             return False
         if before.release != self._releases.get(before.lab):
             return False
-        if one.refused:
-            return before.reason == one.refused
-        return before.digest == one.digest
+        if file.refused:
+            return before.reason == file.refused
+        return before.digest == file.digest
 
     # ---- one worker thread -----------------------------------------------------------------------
 
@@ -352,13 +352,13 @@ class _Run:
     def _keep(self, selected: _Selected) -> None:
         """Keep a valid row, updated where what is reported about its file has changed."""
         before = rows.read(self._out / "rows" / selected.row_name)
-        told = replace(before, handed_in=selected.task.note, late=selected.late, copies=selected.file.copies)
-        if (before.handed_in, before.late, before.copies) != (told.handed_in, told.late, told.copies):
-            rows.write(told, self._out / "rows")
+        row = replace(before, handed_in=selected.task.note, late=selected.late, copies=selected.file.copies)
+        if (before.handed_in, before.late, before.copies) != (row.handed_in, row.late, row.copies):
+            rows.write(row, self._out / "rows")
 
         with self._counting:
             self.kept += 1
-            self._report(told)
+            self._report(row)
 
     def _report(self, row: GradeRow) -> None:
         if self._progress is not None:

@@ -87,9 +87,9 @@ def read_graded(out: Path, messages: bool = False) -> GradedFolder:
 
     A row that a newer row of the same file replaced is left out.
     """
-    found = rows.read_all(out, messages)
+    all_rows = rows.read_all(out, messages)
     record = read_record(out)
-    if record is None and not found:
+    if record is None and not all_rows:
         got = "no such folder"
         if out.is_dir():
             got = "a folder without its rows/"
@@ -100,11 +100,11 @@ def read_graded(out: Path, messages: bool = False) -> GradedFolder:
             "`worldsize grade`."
         )
     if record is None or record.paths is None:
-        return GradedFolder(tuple(found))
+        return GradedFolder(tuple(all_rows))
 
     there = set(record.paths.values())
     here, gone, stale, outdated = [], [], [], []
-    for row in found:
+    for row in all_rows:
         name = row.file_name
         if name in record.paths:
             here.append(row)

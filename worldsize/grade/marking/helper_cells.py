@@ -49,7 +49,7 @@ class HelperCells:
                 above[cell.number] = min(above.get(cell.number, cell.number), place)
                 rows.setdefault(cell.number, []).extend(cell.statements)
 
-        found: dict[str, Cells] = {}
+        cells_before: dict[str, Cells] = {}
         for exercise in self._lab.exercises:
             place = self._places.get(exercise.id, 0)
             ready = [number for number in sorted(rows) if above[number] <= place]
@@ -58,8 +58,8 @@ class HelperCells:
                 cell = OwnCell(number, tuple(statements))
                 entries = cell.one_by_one() if number in self._apart else [(cell.title, cell.source)]
                 kept = [[title, source] for title, source in entries if title not in self._dropped]
-                found.setdefault(exercise.id, []).extend(kept)
-        return found
+                cells_before.setdefault(exercise.id, []).extend(kept)
+        return cells_before
 
     # ---- what went wrong -------------------------------------------------------------------------
 
@@ -88,9 +88,9 @@ class HelperCells:
 
     def errors(self, exercise: Exercise) -> str:
         """Return, for people, what went wrong in cells that the exercise uses; "" if nothing did."""
-        said = []
+        messages = []
         for cell in self.taken[exercise.id].cells:
             for title, message in self._errors.items():
                 if title == cell.title or title.startswith(f"{cell.title}, "):
-                    said.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))
-        return "\n".join(said[:3])
+                    messages.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))
+        return "\n".join(messages[:3])

@@ -54,12 +54,12 @@ def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
     return DueDates(of_labs, others)
 
 
-def late(one: HandedIn, due: DueDates) -> str:
+def late(file: HandedIn, due: DueDates) -> str:
     """Return by how much a submission was late, "" if it was on time or its time is unknown."""
-    date = due.of_labs.get(one.lab, due.others)
+    date = due.of_labs.get(file.lab, due.others)
     if date is None:
         return ""
-    moment = _handed_in_at(one)
+    moment = _handed_in_at(file)
     if moment is None or moment <= date:
         return ""
 
@@ -71,13 +71,13 @@ def late(one: HandedIn, due: DueDates) -> str:
     return f"{count(minutes // (24 * 60), 'day')} late"
 
 
-def _handed_in_at(one: HandedIn) -> datetime | None:
+def _handed_in_at(file: HandedIn) -> datetime | None:
     """Return the moment in nbgrader's `timestamp.txt` beside the notebook, None if it cannot be read."""
     try:
-        found = _TIMESTAMP.match(submission.read(one.path.with_name("timestamp.txt"))[:100].decode())
-        if found is None:
+        timestamp = _TIMESTAMP.match(submission.read(file.path.with_name("timestamp.txt"))[:100].decode())
+        if timestamp is None:
             return None
-        zone = UTC if found["zone"] in (None, "UTC") else ZoneInfo(found["zone"])
-        return datetime.fromisoformat(found["moment"]).replace(tzinfo=zone)
+        zone = UTC if timestamp["zone"] in (None, "UTC") else ZoneInfo(timestamp["zone"])
+        return datetime.fromisoformat(timestamp["moment"]).replace(tzinfo=zone)
     except (Ungradable, ValueError, ZoneInfoNotFoundError):
         return None

@@ -183,11 +183,11 @@ class SubmissionMarking:
                 row = self._judged(exercise)
                 if row.state != "pass":
                     self._failed.append(exercise)
-                    found = self._handed_in.elsewhere.get(exercise.id, ())
+                    elsewhere = self._handed_in.elsewhere.get(exercise.id, ())
                     place = self._handed_in.places.get(exercise.id, 0)
-                    said = self._helpers.errors_of_exercises.get(exercise.id, "")
-                    broken = no_python(exercise, place, self._source(exercise), said)
-                    row = replace(row, elsewhere=(broken, *found) if broken else found)
+                    errors = self._helpers.errors_of_exercises.get(exercise.id, "")
+                    broken = no_python(exercise, place, self._source(exercise), errors)
+                    row = replace(row, elsewhere=(broken, *elsewhere) if broken else elsewhere)
                 yield row
         finally:
             for ended in self._sandbox.settle():
@@ -228,20 +228,20 @@ class SubmissionMarking:
 
         Before each exercise come the student's own cells that `checked` uses, or that any exercise uses if it is None.
         """
-        found = setup_cells(self._lab)
+        cells = setup_cells(self._lab)
         helpers = self._helpers.of(checked)
 
         for exercise in self._lab.exercises:
-            found += helpers.pop(exercise.id, [])
+            cells += helpers.pop(exercise.id, [])
             own = exercise.stub
             if exercise.id in self._own and exercise.id not in self._fatal:
                 own = self._own[exercise.id].text
 
             if exercise in helped:
-                found += [[f"{exercise.title} as handed in", own], [exercise.title, exercise.reference or "", UNSEEN]]
+                cells += [[f"{exercise.title} as handed in", own], [exercise.title, exercise.reference or "", UNSEEN]]
             else:
-                found.append([exercise.title, own])
-        return found
+                cells.append([exercise.title, own])
+        return cells
 
     def _arena(self, cells: Cells, draws: random.Random | None = None) -> SandboxArena:
         # ranks know their seed, which must not reveal a check's draws
@@ -297,12 +297,12 @@ class SubmissionMarking:
         for cell in self._helpers.taken[exercise.id].cells:
             source += f"\n{cell.source}"
 
-        found = []
+        exercises = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
-                found.append(earlier)
+                exercises.append(earlier)
                 source += f"\n{self._source(earlier)}\n{earlier.reference}"  # the reference may call others too
-        return tuple(found)
+        return tuple(exercises)
 
     def _source(self, exercise: Exercise) -> str:
         return self._handed_in.sources[exercise.id] or ""

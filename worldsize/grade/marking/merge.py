@@ -30,8 +30,8 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
     seeds = {record.seed: part for part, record in records.items()}
     if len(seeds) > 1:
-        told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
-        raise ValueError(f"merge: expected folders graded with one seed, got {told}. Give every shard the same --seed.")
+        listing = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
+        raise ValueError(f"merge: expected folders graded with one seed, got {listing}. Give every shard the same --seed.")
 
     kept: dict[str, tuple[GradeRow, Path]] = {}
     for part, record in records.items():
@@ -44,9 +44,9 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
         of_labs.setdefault(row.lab, {})[row.release] = part
     for lab, releases in sorted(of_labs.items()):
         if len(releases) > 1:
-            told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
+            listing = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
             raise ValueError(
-                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on every "
+                f"merge: expected rows of one release of {lab or 'no lab'}, got {listing}. Install the same package on every "
                 "machine."
             )
 

@@ -198,13 +198,13 @@ def from_dict(data: Any) -> GradeRow:
 
 def read_all(out: Path, messages: bool = True) -> list[GradeRow]:
     """Return every row in a folder of grades, by student and lab; without `messages`, thousands take little memory."""
-    found = []
+    rows = []
     for path in sorted((out / "rows").glob("*.json")):
         row = read(path)
         if not messages:
             row = replace(row, exercises=tuple(replace(e, messages=()) for e in row.exercises))
-        found.append(row)
-    return sorted(found, key=lambda row: (row.student, row.lab, row.path))
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row.student, row.lab, row.path))
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:

@@ -131,10 +131,10 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
+def lab_of(cells: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
     """Return the lab whose exercises a submission's cells name most often, None if they name none."""
     names, titles = set(), set()
-    for cell in found:
+    for cell in cells:
         names |= {cell.id, cell.grade_id}
         titles.add(title_text(cell.source))
 
@@ -146,11 +146,11 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
     return best
 
 
-def expect_notebook_of(lab: CourseLab, found: list[NotebookCell]) -> None:
+def expect_notebook_of(lab: CourseLab, cells: list[NotebookCell]) -> None:
     """Raise Ungradable for a notebook of another lab, which names that lab's exercises and none of this one's."""
     own = {exercise.id for exercise in lab.exercises}
     of_labs: Counter[str] = Counter()
-    for cell in found:
+    for cell in cells:
         title = title_of(cell.source) if cell.kind == "code" else None
         if own & {cell.id, cell.grade_id} or (title and title_text(cell.source) in {e.title for e in lab.exercises}):
             return
@@ -163,26 +163,26 @@ def expect_notebook_of(lab: CourseLab, found: list[NotebookCell]) -> None:
         raise Ungradable(f"this is lab {other}'s notebook, handed in under the name of lab {lab.number}")
 
 
-def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
+def repair(cells: list[NotebookCell], lab: CourseLab) -> Submission:
     """Find a submission's exercise cells, what they take along, and what was tampered with.
 
     Each exercise's cell is found by its id, else by its title, else by its function.
     """
     tamper: list[Tamper] = []
-    unnamed = not any(cell.grade_id for cell in found)
+    unnamed = not any(cell.grade_id for cell in cells)
     known = names_of(lab.exercises)
-    choice = chosen(found, lab.exercises)
+    choice = chosen(cells, lab.exercises)
     places = {exercise.id: choice.exercises[exercise.title] for exercise in lab.exercises}
     taken = taken_along(choice, lab.exercises, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
-    elsewhere = answers_elsewhere(found, choice, lab.exercises, lab.given, taken)
+    elsewhere = answers_elsewhere(cells, choice, lab.exercises, lab.given, taken)
 
     for exercise in lab.exercises:
-        tamper += _changes_of_exercise(exercise, places[exercise.id], found, unnamed)
+        tamper += _changes_of_exercise(exercise, places[exercise.id], cells, unnamed)
     for exercise in lab.exercises:
-        tamper += _changes_of_check(exercise, found, unnamed)
-    tamper += setup_changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
+        tamper += _changes_of_check(exercise, cells, unnamed)
+    tamper += setup_changes(lab.setups, [cell.source for cell in cells if cell.kind == "code"])
 
-    for cell in found:
+    for cell in cells:
         if cell.graded and cell.grade_id not in known:
             tamper.append(Tamper("points claimed", cell.grade_id, found=_claimed(cell)))
 
@@ -201,13 +201,13 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
 
 
 def _changes_of_exercise(
-    exercise: Exercise, cell: FoundCell, found: list[NotebookCell], unnamed: bool
+    exercise: Exercise, cell: FoundCell, cells: list[NotebookCell], unnamed: bool
 ) -> Iterator[Tamper]:  # fmt: skip
     if not cell.parts:
         other = ""
-        for one in found:
-            if exercise.id in (one.grade_id, one.id):  # a cell of its name that is not code
-                other = (one.kind or "no code")[:_MOST_FOUND]
+        for notebook_cell in cells:
+            if exercise.id in (notebook_cell.grade_id, notebook_cell.id):  # a cell of its name that is not code
+                other = (notebook_cell.kind or "no code")[:_MOST_FOUND]
                 break
         yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
 
@@ -219,11 +219,11 @@ def _changes_of_exercise(
         yield Tamper("exercise repeated", exercise.title, exercise.id, count=len(cell.copies) + 1)
 
 
-def _changes_of_check(exercise: Exercise, found: list[NotebookCell], unnamed: bool) -> Iterator[Tamper]:
-    if unnamed and any(lines_of(cell.source) == lines_of(exercise.check) for cell in found):
+def _changes_of_check(exercise: Exercise, cells: list[NotebookCell], unnamed: bool) -> Iterator[Tamper]:
+    if unnamed and any(lines_of(cell.source) == lines_of(exercise.check) for cell in cells):
         return
 
-    checks = [cell for cell in found if cell.grade_id == f"check_{exercise.id}"]
+    checks = [cell for cell in cells if cell.grade_id == f"check_{exercise.id}"]
     if not checks:
         yield Tamper("check missing", exercise.title, exercise.id)
     elif len(checks) > 1:
@@ -243,13 +243,13 @@ def _claimed(cell: NotebookCell) -> str:
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
     """List the release's set-up cells that a submission changed or lost, and those that it added."""
-    found = list(filter(None, map(setup_lines, sources)))
+    submitted = list(filter(None, map(setup_lines, sources)))
     given = list(map(setup_lines, setups))
-    strangers = [lines for lines in found if lines not in given]
+    strangers = [lines for lines in submitted if lines not in given]
 
     changes = []
     for number, lines in enumerate(given, 1):
-        if lines in found:
+        if lines in submitted:
             continue
 
         theirs = max(strangers, key=lambda other: _in_common(lines, other), default=[])
@@ -267,9 +267,9 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
     return changes
 
 
-def _in_common(one: list[str], other: list[str]) -> int:
+def _in_common(lines: list[str], other: list[str]) -> int:
     """Count the lines that both have, without titles and empty lines."""
-    return len(set(filter(None, one[1:])) & set(other[1:]))
+    return len(set(filter(None, lines[1:])) & set(other[1:]))
 
 
 def _first(lines: list[str]) -> str:

@@ -129,12 +129,12 @@ def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
     if layout == "moodle" and _is_folder(entry):
         return _MOODLE_FOLDER.fullmatch(entry.name)
 
-    found = _FILES[layout].fullmatch(entry.name if _is_folder(entry) else entry.stem)
-    if found is None or layout == "moodle":
-        return found
-    if any(map(_DIGITS.fullmatch, found["name"].split("_"))):
+    form = _FILES[layout].fullmatch(entry.name if _is_folder(entry) else entry.stem)
+    if form is None or layout == "moodle":
+        return form
+    if any(map(_DIGITS.fullmatch, form["name"].split("_"))):
         return None  # Canvas puts a student name's own numbers between hyphens, to find the student again
-    return found
+    return form
 
 
 def _is_folder(entry: Path) -> bool:
@@ -192,35 +192,35 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
             )
 
 
-def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
+def _with_what_lies_beside(files: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
     """Move files that are not notebooks into the note of their student's first notebook; yield the rest.
 
     A file stays an entry if its name gives a lab, or may mean any lab, of which the student has no notebook.
     """
     first: dict[str, HandedIn] = {}
     have: dict[str, set[str]] = {}
-    for one in found:
-        if not one.refused:
-            first.setdefault(one.student, one)
-            have.setdefault(one.student, set()).add(one.lab)
+    for file in files:
+        if not file.refused:
+            first.setdefault(file.student, file)
+            have.setdefault(file.student, set()).add(file.lab)
 
     every = set().union(*have.values()) - {""}
     beside: dict[str, list[str]] = {}
     lines = []
-    for one in found:
-        lab = _lab(one.path.name, labs)
+    for file in files:
+        lab = _lab(file.path.name, labs)
         wanted = {lab} if lab else every
-        theirs = have.get(one.student)
-        if one.refused and theirs and theirs >= wanted:
-            beside.setdefault(one.student, []).append(one.path.name)
+        theirs = have.get(file.student)
+        if file.refused and theirs and theirs >= wanted:
+            beside.setdefault(file.student, []).append(file.path.name)
         else:
-            lines.append(one)
+            lines.append(file)
 
-    for one in lines:
-        if one is first.get(one.student) and one.student in beside:
-            note = f"{_names(beside[one.student])} beside it: not a notebook, does not count"
-            one = replace(one, note=joined(one.note, note))
-        yield one
+    for file in lines:
+        if file is first.get(file.student) and file.student in beside:
+            note = f"{_names(beside[file.student])} beside it: not a notebook, does not count"
+            file = replace(file, note=joined(file.note, note))
+        yield file
 
 
 def joined(*notes: str) -> str:
@@ -239,7 +239,7 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
     form = _form(folder, layout)
     student, late = _student_and_late(form) if form else (_told(folder.name), "")
 
-    found = list(notebooks(folder))
+    notebook_paths = list(notebooks(folder))
     links: list[Path] = []
     others: list[Path] = []
     for place, folders, files in os.walk(folder):
@@ -250,20 +250,20 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
                 others.append(Path(place) / name)
 
     note = f"{_names([path.name for path in links])}: a link, not followed" if links else ""
-    for path in found:
+    for path in notebook_paths:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path, note, late=late)
 
-    without = {folder: [*others, *links]} if not found else _without_notebook(folder, found, others, labs)
+    without = {folder: [*others, *links]} if not notebook_paths else _without_notebook(folder, notebook_paths, others, labs)
     for place, got in without.items():
         names = _names([path.name for path in got]) or "nothing"
         why = f"no notebook was handed in (got {names}): the .ipynb file itself is needed"
         yield HandedIn(student, "", place, refused=why, late=late)
 
 
-def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
+def _without_notebook(folder: Path, notebook_paths: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
     """Map the entries of a student's folder that lack a notebook, assignments or a lab's files, to their files."""
-    have = {"", *(_lab(path.stem, labs) for path in found)}
-    with_one = {folder / path.relative_to(folder).parts[0] for path in found}
+    have = {"", *(_lab(path.stem, labs) for path in notebook_paths)}
+    with_one = {folder / path.relative_to(folder).parts[0] for path in notebook_paths}
 
     lines: dict[Path, list[Path]] = {}
     for path in others:
@@ -329,18 +329,18 @@ def _best(group: list[HandedIn]) -> HandedIn:
     if len(group) == 1:
         return group[0]
 
-    def worth(found: HandedIn) -> tuple[bool, int, str]:
-        again = _AGAIN.search(found.path.stem)
+    def worth(file: HandedIn) -> tuple[bool, int, str]:
+        again = _AGAIN.search(file.path.stem)
         number = int(again[1][:6]) if again else 0
-        bare = _AGAIN.sub("", found.path.stem)
-        return bare.endswith(found.lab), number, found.path.name
+        bare = _AGAIN.sub("", file.path.stem)
+        return bare.endswith(file.lab), number, file.path.name
 
     best = max(group, key=worth)
-    apart = len({found.path.parent for found in group}) > 1
+    apart = len({file.path.parent for file in group}) > 1
     notes, shown = [], []
-    for found in group:
-        notes.append(found.note)
-        shown.append(f"{found.path.parent.name}/{found.path.name}" if apart else found.path.name)
+    for file in group:
+        notes.append(file.note)
+        shown.append(f"{file.path.parent.name}/{file.path.name}" if apart else file.path.name)
 
     counts = shown.pop(group.index(best))
     note = f"{len(group)} notebooks of this lab were handed in: {counts} counts, not {_names(sorted(shown))}"

@@ -42,21 +42,21 @@ class Tamper:
     lines: tuple[str, ...] = ()  # the first added lines
 
 
-def sentence(one: Tamper) -> str:
+def sentence(tamper: Tamper) -> str:
     """Return the sentence that students see on their page, and instructors in a table."""
-    exercise = f"{one.place} ({one.exercise})"
-    check = f"the check of {one.place}"
-    first_line = f"`{one.first_line}`" if one.first_line else "empty"
-    setup = f"set-up cell {one.place} ({first_line})"
+    exercise = f"{tamper.place} ({tamper.exercise})"
+    check = f"the check of {tamper.place}"
+    first_line = f"`{tamper.first_line}`" if tamper.first_line else "empty"
+    setup = f"set-up cell {tamper.place} ({first_line})"
 
-    match one.kind:
+    match tamper.kind:
         case "set-up changed":
             changed = f"{setup} was changed: {_OWN_USED}"
-            if one.count == 0:
+            if tamper.count == 0:
                 return changed
-            shown = ", ".join(f"`{line}`" for line in one.lines)
-            if one.count > MOST_LINES:
-                shown += f" and {one.count - MOST_LINES} more"
+            shown = ", ".join(f"`{line}`" for line in tamper.lines)
+            if tamper.count > MOST_LINES:
+                shown += f" and {tamper.count - MOST_LINES} more"
             return f"{changed}; the addition {_NOT_COUNTED}: {shown}"
         case "set-up missing":
             return f"{setup} is missing: {_OWN_USED}"
@@ -64,26 +64,26 @@ def sentence(one: Tamper) -> str:
             own = f"{_NOT_COUNTED}: put what an exercise needs in its own cell"
             return f"a set-up cell that the release does not have ({first_line}) {own}"
         case "exercise missing":
-            other = f"; a cell of that name is {one.found}, not code" if one.found else ""
+            other = f"; a cell of that name is {tamper.found}, not code" if tamper.found else ""
             return f"{exercise}: its cell is missing{other}; the release's stub takes its place"
         case "exercise without its name":
             return f"{exercise}: its cell lost its name; the grader found it by its content"
         case "exercise repeated":
-            return f"{exercise}: {one.count} cells have its name"
+            return f"{exercise}: {tamper.count} cells have its name"
         case "exercise split":
-            return f"{exercise}: its cell was split into {one.count}; the grader joined them"
+            return f"{exercise}: its cell was split into {tamper.count}; the grader joined them"
         case "check missing":
             return f"{check} is missing: {_OWN_USED}"
         case "check repeated":
-            return f"{check} appears {one.count} times"
+            return f"{check} appears {tamper.count} times"
         case "check changed":
             return f"{check} was changed: {_OWN_USED}"
         case "check of other points":
-            return f"{check} claims {one.found} points; it is worth {one.points:g}"
+            return f"{check} claims {tamper.found} points; it is worth {tamper.points:g}"
         case "points claimed":
-            return f"cell {one.place!r} claims points ({one.found}): the release has no such cell"
+            return f"cell {tamper.place!r} claims points ({tamper.found}): the release has no such cell"
         case "more":
-            return f"and {one.count} more changes"
+            return f"and {tamper.count} more changes"
 
 
 def in_short(changes: Sequence[Tamper]) -> str:

@@ -43,20 +43,20 @@ def read(gradebook: Path, rows: Iterable[GradeRow]) -> dict[tuple[str, str], ByH
         given.setdefault((student, lab), {})[cell.removeprefix("check_")] = manual, extra
     by_place = {(row.student, row.lab): row for row in rows}
 
-    found = {}
+    totals = {}
     for place, cells in given.items():
         if place not in by_place:
             continue
 
         points = {e.id: e.points for e in by_place[place].exercises}
-        told = []
+        entries = []
         for name, (manual, extra) in sorted(cells.items()):
             if manual is not None:
                 points[name] = manual
             points[name] = points.get(name, 0.0) + (extra or 0.0)
-            told.append(f"{name} {number(points[name])}")
-        found[place] = ByHand(sum(points.values()), f"points given by hand: {', '.join(told)}")
-    return found
+            entries.append(f"{name} {number(points[name])}")
+        totals[place] = ByHand(sum(points.values()), f"points given by hand: {', '.join(entries)}")
+    return totals
 
 
 def comments(gradebook: Path) -> dict[tuple[str, str], dict[str, str]]:

@@ -60,13 +60,13 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
         sources = {}
 
     made = json.loads(release.read_text(encoding="utf-8"))
-    said = {f"check_{e.id}": verdict(e) for e in row.exercises}
+    verdicts = {f"check_{e.id}": verdict(e) for e in row.exercises}
     for cell in made["cells"]:
         name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
         if sources.get(name) is not None:
             cell["source"] = sources[name]
-        if name in said:
-            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": said[name]}]
+        if name in verdicts:
+            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": verdicts[name]}]
 
     return json.dumps(made, ensure_ascii=True, indent=1)
 

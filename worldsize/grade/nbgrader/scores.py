@@ -224,12 +224,12 @@ class _GradebookWriter:
         return grades, comments
 
     def _of(self, have: list, kind: type, cell: Any, mine: Any) -> Any:
-        found = next((one for one in have if one.cell_id == cell.id), None)
-        if found is None:  # the release gained a cell after this submission was entered
-            found = kind(cell_id=cell.id, notebook=mine)
-            self._book.db.add(found)
+        entry = next((one for one in have if one.cell_id == cell.id), None)
+        if entry is None:  # the release gained a cell after this submission was entered
+            entry = kind(cell_id=cell.id, notebook=mine)
+            self._book.db.add(entry)
             self.touched = True
-        return found
+        return entry
 
     def _credit(self, row: GradeRow, lab: CourseLab, grades: dict, comments: dict) -> ExtraCredit | None:
         """Return the last exercise's extra credit for the points of `overrides.csv`, or None.
@@ -260,9 +260,9 @@ class _GradebookWriter:
         """
         grade, comment = grades[f"check_{name}"], comments[name]
         by_hand = hand_points.has_any([grade])
-        told = comment_of(row, exercise)
+        remark = comment_of(row, exercise)
         if credit:
-            told += credit.comment
+            remark += credit.comment
             grade.extra_credit = credit.points
             if credit.alone:  # nbgrader ignores extra credit without a score
                 grade.manual_score = 0.0
@@ -272,7 +272,7 @@ class _GradebookWriter:
             self.touched = True
 
         # no exercise, as in an ungradable row: no score, not even 0
-        new = exercise.points if exercise else None, told
+        new = exercise.points if exercise else None, remark
         if new == (grade.auto_score, comment.auto_comment):
             self.kept += 1
             return False
@@ -300,18 +300,18 @@ def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
 
     The file's digest tells one submitted version from the next.
     """
-    told = "no points were found"
+    result = "no points were found"
     if exercise is not None:
-        told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
+        result = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     without = "; graded without a sandbox" if row.unsafe else ""
-    return f"Autograded: {told} ({row.state}{without}; file {row.digest[:12] or 'unread'})"
+    return f"Autograded: {result} ({row.state}{without}; file {row.digest[:12] or 'unread'})"
 
 
 def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
     """Return {row's path: moment of submission}, from each readable timestamp.txt that nbgrader put beside a notebook."""
     from nbgrader.utils import parse_utc
 
-    found = {}
+    moments = {}
     for row in rows:
         path = (submissions / row.path).parent / "timestamp.txt"
         try:
@@ -319,5 +319,5 @@ def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
             parse_utc(moment)
         except (Ungradable, ValueError, OverflowError, AttributeError):
             continue
-        found[row.path] = moment
-    return found
+        moments[row.path] = moment
+    return moments

@@ -149,12 +149,14 @@ class SandboxArena(Arena):
         seen = self._watched_saves(trial.fn, watched)
         if seen.state != "done" or not noted:
             return seen
-        told = self._on_ranks(replace(trial, inputs=(noted,)))
-        if told.state != "done":
-            return told
+        noted_result = self._on_ranks(replace(trial, inputs=(noted,)))
+        if noted_result.state != "done":
+            return noted_result
 
-        told_rows = told.returned[0] if isinstance(told.returned[0], (list, tuple)) else ()  # a submission may tell anything
-        rows_of = {True: iter(told_rows), False: iter(seen.returned[0])}
+        noted_rows = noted_result.returned[0]
+        if not isinstance(noted_rows, (list, tuple)):
+            noted_rows = ()  # a submission may tell anything
+        rows_of = {True: iter(noted_rows), False: iter(seen.returned[0])}
         rows = [next(rows_of[killed_writer.is_noted(scenario)], None) for scenario in scenarios]
         return replace(seen, returned=(rows,))
 

@@ -303,11 +303,11 @@ class Broker:
 
     def unwaited(self) -> tuple[int, ...]:
         """Return the ranks that sent a message and never waited for it."""
-        found = []
+        ranks = []
         for rank, state in enumerate(self.rank_states):
             if not all(message.waited for message in state.posted.values()):
-                found.append(rank)
-        return tuple(found)
+                ranks.append(rank)
+        return tuple(ranks)
 
     def wait(self, rank: int) -> Wait | None:
         """Return what an unfinished rank waits for: the last request, if several threads wait."""

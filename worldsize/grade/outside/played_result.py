@@ -25,22 +25,22 @@ _SENT = {"src": np.int64, "dst": np.int64, "size_bytes": np.int64, "tag": np.int
 _WORK = {"rank": np.int64, "start_s": np.float64, "end_s": np.float64}
 
 
-def arena_result(told: Any, n: int) -> ArenaResult:
+def arena_result(report: Any, n: int) -> ArenaResult:
     """Return the result of a case on `n` ranks. Raises NotPlayable if the report says so, BadFrame if it is none."""
-    if not isinstance(told, dict):
+    if not isinstance(report, dict):
         raise BadFrame("expected the result of a played case")
 
-    state, message = told.get("state"), text_of(told.get("message"))
+    state, message = report.get("state"), text_of(report.get("message"))
     if state == "not playable":
         raise NotPlayable(message)
     if state not in get_args(ArenaState):
         raise BadFrame("expected a state of a played case")
 
-    trace = Trace(n, _transfers(told.get("transfers"), n), _work(told.get("work"), n))
+    trace = Trace(n, _transfers(report.get("transfers"), n), _work(report.get("work"), n))
     if state != "done":
-        return ArenaResult(state, message, trace=trace, waits=_waits(told.get("waits"), n))
+        return ArenaResult(state, message, trace=trace, waits=_waits(report.get("waits"), n))
 
-    returned, inputs, unwaited = told.get("returned"), told.get("inputs"), told.get("unwaited")
+    returned, inputs, unwaited = report.get("returned"), report.get("inputs"), report.get("unwaited")
     for values in (returned, inputs):
         if not isinstance(values, tuple) or len(values) != n:
             raise BadFrame(f"expected a value for each of {n} ranks")
@@ -70,8 +70,8 @@ def _is_rank(value: Any, n: int) -> bool:
     return type(value) is int and 0 <= value < n
 
 
-def _transfers(told: Any, n: int) -> tuple[Transfer, ...]:
-    columns = _columns(told, _SENT, MOST_MESSAGES)
+def _transfers(table: Any, n: int) -> tuple[Transfer, ...]:
+    columns = _columns(table, _SENT, MOST_MESSAGES)
     for name in ("src", "dst"):
         _expect_within(columns[name], n)
     _expect_within(columns["size_bytes"], MAX_BLOB_BYTES + 1)
@@ -80,30 +80,30 @@ def _transfers(told: Any, n: int) -> tuple[Transfer, ...]:
         raise BadFrame("expected messages between two ranks")
 
     rows = zip(*(columns[name].tolist() for name in _SENT), strict=True)
-    found = [
+    transfers = [
         Transfer(src, dst, size_bytes, start_s, end_s, tag, recv_start_s)
         for src, dst, size_bytes, tag, start_s, end_s, recv_start_s in rows
     ]
-    return tuple(sorted(found, key=lambda t: (t.start_s, t.end_s)))
+    return tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s)))
 
 
-def _work(told: Any, n: int) -> tuple[Span, ...]:
-    columns = _columns(told, _WORK, MOST_WORK)
+def _work(table: Any, n: int) -> tuple[Span, ...]:
+    columns = _columns(table, _WORK, MOST_WORK)
     _expect_within(columns["rank"], n)
 
     rows = zip(*(columns[name].tolist() for name in _WORK), strict=True)
-    found = [Span(r, "compute", start, end, label=f"{end - start:g} s declared", declared=True) for r, start, end in rows]
-    return tuple(sorted(found, key=lambda span: span.start_s))
+    spans = [Span(r, "compute", start, end, label=f"{end - start:g} s declared", declared=True) for r, start, end in rows]
+    return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def _columns(told: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.ndarray]:
+def _columns(table: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.ndarray]:
     """Check that the columns have one length, and each its dtype; seconds are finite and not negative."""
-    if not isinstance(told, dict) or told.keys() != kinds.keys():
+    if not isinstance(table, dict) or table.keys() != kinds.keys():
         raise BadFrame(f"expected the columns {', '.join(kinds)}")
 
     lengths = set()
     for name, kind in kinds.items():
-        column = told[name]
+        column = table[name]
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype != kind:
             raise BadFrame(f"expected a column of numbers for {name}")
         if kind is np.float64:
@@ -112,7 +112,7 @@ def _columns(told: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.nd
 
     if len(lengths) != 1 or max(lengths) > most:
         raise BadFrame(f"expected columns of one length, at most {most}")
-    return told
+    return table
 
 
 def _expect_within(column: np.ndarray, most: float) -> None:

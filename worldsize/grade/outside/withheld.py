@@ -79,8 +79,8 @@ WITHHELD = (
 
 def withheld_from(exercise: str) -> dict[str, list[str]]:
     """Return {module: names} that a graded run of this exercise has not; "" stands for cells that run before any check."""
-    found: dict[str, list[str]] = {}
-    for one in WITHHELD:
-        if not one.exercises or exercise in one.exercises:
-            found.setdefault(one.module, []).extend(one.names)
-    return found
+    names_of: dict[str, list[str]] = {}
+    for withheld in WITHHELD:
+        if not withheld.exercises or exercise in withheld.exercises:
+            names_of.setdefault(withheld.module, []).extend(withheld.names)
+    return names_of

@@ -39,31 +39,31 @@ class DotPlace:
     right: bool
 
 
-def page(found: ClassMap, again_s: int | None = None) -> str:
+def page(overview: ClassMap, again_s: int | None = None) -> str:
     """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
     labs = []
-    for lab in sorted({one.lab[:2] for one in found.exercises} | {one.lab[:2] for one in found.questions}):
-        exercises = [one for one in found.exercises if one.lab[:2] == lab]
-        labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
+    for lab in sorted({one.lab[:2] for one in overview.exercises} | {one.lab[:2] for one in overview.questions}):
+        exercises = [one for one in overview.exercises if one.lab[:2] == lab]
+        labs.append((lab, exercises, [one for one in overview.questions if one.lab[:2] == lab]))
     return pages.render(
-        "class.html", found=found, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
+        "class.html", overview=overview, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
         number=units.number, count=units.count, finding=finding,
     )  # fmt: skip
 
 
-def finding(one: QuestionMap) -> str:
+def finding(question: QuestionMap) -> str:
     """Return a sentence on the strip of a question."""
-    said = [f"{one.close} of {one.students} within 5 %"]
-    for group in one.groups:
-        said.append(f"{group.students} of {one.students} {group.words}")
-    return "; ".join(said)
+    clauses = [f"{question.close} of {question.students} within 5 %"]
+    for group in question.groups:
+        clauses.append(f"{group.students} of {question.students} {group.words}")
+    return "; ".join(clauses)
 
 
-def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
+def _strip(question: QuestionMap) -> tuple[Sequence[DotPlace], float]:
     """Return the dots of a question, stacked by error on a log scale, and the strip's height."""
     columns: Counter[int] = Counter()
     dots = []
-    for ratio in one.ratios:
+    for ratio in question.ratios:
         decades = math.log10(ratio)
         within = min(_REACH, max(-_REACH, decades))
         column = round((0.5 + within / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
@@ -99,12 +99,12 @@ def write(
     if submissions is None or (grades / "rows").is_dir():
         rows = read_graded(grades).rows
     carried, unread = _carried(submissions, labs)
-    found = class_map(rows, carried)
+    overview = class_map(rows, carried)
 
     sheet = out.with_suffix(".csv")
-    write_whole(sheet, as_csv(found), PRIVATE)
-    write_whole(out, page(found, again_s), PRIVATE)
-    return ClassFiles(found, out, sheet, tuple(unread))
+    write_whole(sheet, as_csv(overview), PRIVATE)
+    write_whole(out, page(overview, again_s), PRIVATE)
+    return ClassFiles(overview, out, sheet, tuple(unread))
 
 
 def changes(folders: Iterable[Path], wait: Callable[[float], None] = time.sleep) -> Iterator[None]:
@@ -140,12 +140,12 @@ def _carried(
         return carried, unread
 
     asked = {stem: released_questions(lab) for stem, lab in labs.items()}
-    for one in submissions_folder.find(submissions, labs):
-        if one.refused:
+    for file in submissions_folder.find(submissions, labs):
+        if file.refused:
             continue
-        name = str(one.path.relative_to(submissions))
+        name = str(file.path.relative_to(submissions))
         try:
-            handed = predictions_in(json.loads(submission.read(one.path, MOST_BYTES)))
+            handed = predictions_in(json.loads(submission.read(file.path, MOST_BYTES)))
         except Ungradable as error:
             unread.append(f"{name}: {error}")
             continue
@@ -153,9 +153,9 @@ def _carried(
             unread.append(f"{name} cannot be read ({type(error).__name__})")
             continue
 
-        found = []
-        for stem in [one.lab] if one.lab else labs:  # a file without a lab in its name may be of any
-            found += answers_of(stem, asked[stem], handed)
-        if found:
-            carried.append(found)
+        answers = []
+        for stem in [file.lab] if file.lab else labs:  # a file without a lab in its name may be of any
+            answers += answers_of(stem, asked[stem], handed)
+        if answers:
+            carried.append(answers)
     return carried, unread

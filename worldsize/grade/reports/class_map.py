@@ -59,12 +59,12 @@ class FactorGroup:
     @property
     def words(self) -> str:
         """Return a sentence on the prediction, its error, and the usual origin of such a factor."""
-        said = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
+        sentence = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
         large = max(self.factor, 1 / self.factor)
         for factor, why in _FACTORS.items():
             if 1 / SAME_FACTOR < large / factor < SAME_FACTOR:
-                return f"{said} ({why})"
-        return said
+                return f"{sentence} ({why})"
+        return sentence
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPre
 
 def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
     states: Counter[str] = Counter()
-    found: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
+    by_cause: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
     for row in rows:
         states[row.state] += 1
         if row.state in ("pass", "not yet", "missing"):
@@ -135,10 +135,10 @@ def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
         failed = next((one.name for one in row.properties if one.passed is False), row.state)
         # without its case and numbers, so that like mistakes compare equal
         first = _first_line(row.mismatch)
-        _, _, said = first.partition(": ")
-        found[failed, _NUMBER.sub("#", said or first)].append(row)
+        _, _, detail = first.partition(": ")
+        by_cause[failed, _NUMBER.sub("#", detail or first)].append(row)
 
-    causes = [Cause(name, _first_line(same[0].mismatch), len(same)) for (name, _), same in found.items()]
+    causes = [Cause(name, _first_line(same[0].mismatch), len(same)) for (name, _), same in by_cause.items()]
     return ExerciseMap(
         lab=lab,
         id=rows[0].id,
@@ -177,44 +177,45 @@ def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> l
     least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
     left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
 
-    found = []
+    groups = []
     while True:
         best: list[tuple[float, float]] = []  # greedy: the largest group first, then the rest
         for ratio, _ in left:
             window = [pair for pair in left if ratio <= pair[0] <= ratio * SAME_FACTOR]
             best = max(best, window, key=len)
         if len(best) < least:
-            return found
+            return groups
 
         factor, predicted = (statistics.median(values) for values in zip(*best, strict=True))
-        found.append(FactorGroup(factor, len(best), predicted, unit))
+        groups.append(FactorGroup(factor, len(best), predicted, unit))
         left = [pair for pair in left if pair not in best]
 
 
-def as_csv(found: ClassMap) -> str:
+def as_csv(overview: ClassMap) -> str:
     """Return the map as CSV: a line for each cause and each group, with how many of how many students; no names."""
     rows: list[tuple[str, str, str, str, int, int]] = []
-    for one in found.exercises:
-        rows.append((one.lab, "exercise", one.id, "every point", one.passed, one.students))
-        rows.append((one.lab, "exercise", one.id, "not written", one.unwritten, one.students))
-        for cause in one.causes:
-            rows.append((one.lab, "cause", one.id, f"{cause.property}: {cause.sentence}", cause.students, one.students))
+    for exercise in overview.exercises:
+        rows.append((exercise.lab, "exercise", exercise.id, "every point", exercise.passed, exercise.students))
+        rows.append((exercise.lab, "exercise", exercise.id, "not written", exercise.unwritten, exercise.students))
+        for cause in exercise.causes:
+            what = f"{cause.property}: {cause.sentence}"
+            rows.append((exercise.lab, "cause", exercise.id, what, cause.students, exercise.students))
 
-    for question in found.questions:
+    for question in overview.questions:
         rows.append((question.lab, "question", question.id, "within 5 %", question.close, question.students))
         for group in question.groups:
             rows.append((question.lab, "factor", question.id, group.words, group.students, question.students))
     return safe_csv.text([("lab", "kind", "id", "what", "students", "of"), *(map(str, row) for row in rows)])
 
 
-def lines(found: ClassMap) -> list[str]:
+def lines(overview: ClassMap) -> list[str]:
     """Return the map in short: the exercises that fewest solved first, and the questions with a shared mistake."""
-    said = [f"{units.count(found.submissions, 'submission')} of {units.count(found.students, 'student')}"]
-    for one in sorted(found.exercises, key=lambda one: one.passed / one.students):
-        if one.passed < one.students:
-            worst = f"; {one.causes[0].students} of them: {one.causes[0].property}" if one.causes else ""
-            said.append(f"{one.title}: {one.passed} of {one.students} have every point{worst}")
-    for question in found.questions:
+    report = [f"{units.count(overview.submissions, 'submission')} of {units.count(overview.students, 'student')}"]
+    for exercise in sorted(overview.exercises, key=lambda exercise: exercise.passed / exercise.students):
+        if exercise.passed < exercise.students:
+            worst = f"; {exercise.causes[0].students} of them: {exercise.causes[0].property}" if exercise.causes else ""
+            report.append(f"{exercise.title}: {exercise.passed} of {exercise.students} have every point{worst}")
+    for question in overview.questions:
         for group in question.groups:
-            said.append(f"{question.lab} {question.id}: {group.students} of {question.students} {group.words}")
-    return said
+            report.append(f"{question.lab} {question.id}: {group.students} of {question.students} {group.words}")
+    return report

@@ -35,26 +35,26 @@ class ExpectedMessages:
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def trace(self, row: GradeRow, found: ExerciseRow) -> Trace | None:
+    def trace(self, row: GradeRow, exercise: ExerciseRow) -> Trace | None:
         """Return the expected messages; None if the course has no answer, the case sends nothing, or the run fails."""
         lab = self._labs.get(row.lab)
-        if lab is None or not found.run:
+        if lab is None or not exercise.run:
             return None
 
         exercises = {e.id: e for e in lab.exercises}
         answers = [e.reference for e in lab.exercises]
-        if found.id not in exercises or None in answers:
+        if exercise.id not in exercises or None in answers:
             return None
 
         # the file's name has everything that the case depends on
-        parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *answers]
+        parts = [row.seed, row.digest, exercise.id, exercise.run, *lab.setups, *answers]
         mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
-        path = self._folder / f"{lab.stem}.{found.id}.{mark}.json"
+        path = self._folder / f"{lab.stem}.{exercise.id}.{mark}.json"
         with suppress(OSError, ValueError, TypeError):
             return _trace(*json.loads(path.read_text(encoding="utf-8")))
 
         try:
-            ranks, messages = messages_of(self._run(row, found.run, lab, exercises[found.id]))
+            ranks, messages = messages_of(self._run(row, exercise.run, lab, exercises[exercise.id]))
         except Exception:  # feedback goes out without this picture
             return None
         write_whole(path, json.dumps([ranks, messages]), PRIVATE)

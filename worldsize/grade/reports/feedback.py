@@ -76,7 +76,7 @@ def write(
 
 def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePictures]:
     """Return a row's pictures by exercise, for exercises with a case to show."""
-    found = {}
+    pictures = {}
     for e in row.exercises:
         if not e.ranks:
             continue
@@ -86,11 +86,11 @@ def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePic
         wanted = expected.trace(row, e)
         sent = on_logical_clock(e.trace)
         if wanted is None or wanted.world_size != e.ranks:
-            found[e.id] = MessagePictures(sent=drawn(sent), expected=None)
+            pictures[e.id] = MessagePictures(sent=drawn(sent), expected=None)
         else:
             due = on_logical_clock(wanted)
-            found[e.id] = MessagePictures(sent=drawn(sent), expected=drawn(due), same=_moves(sent) == _moves(due))
-    return found
+            pictures[e.id] = MessagePictures(sent=drawn(sent), expected=drawn(due), same=_moves(sent) == _moves(due))
+    return pictures
 
 
 def _moves(trace: Trace) -> list[tuple]:

@@ -109,8 +109,8 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     def mark(student: str) -> Mark:
         row = by_student[student]
         points, reason = mark_of(row, given), ""
-        if told := given.get((student, lab)):
-            points, reason = f"{told.points:g}", told.reason
+        if by_hand := given.get((student, lab)):
+            points, reason = f"{by_hand.points:g}", by_hand.reason
 
         worth = f"{points} of {possible:g} points" if points else "no mark"
         lines = [f"World Size, {lab}", f"{worth}. {reason}".strip()]
@@ -118,8 +118,8 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
             lines.append(row.reason)
         for e in row.exercises:
             why = "Not written yet." if e.state == "not yet" else e.mismatch
-            told = " ".join([why, *e.advice])
-            lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip())
+            sentences = " ".join([why, *e.advice])
+            lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {sentences}".strip())
         return Mark(points, html.escape("\n".join(lines), quote=False).replace("\n", _BREAK))
 
     def line(student: str, name: str, id: str) -> list[str]:

@@ -55,35 +55,35 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
 
     Points `given` by hand settle a row, unless the row is doubled, gone or not up to date.
     """
-    found = list(_not_up_to_date(graded))
-    found += [Need("doubled", words) for words in dict.fromkeys(doubled(graded.rows).values())]
+    all_needs = list(_not_up_to_date(graded))
+    all_needs += [Need("doubled", words) for words in dict.fromkeys(doubled(graded.rows).values())]
     decided = {student for student, _ in given}
     for need in unsure(graded.rows):
         if (need.student, need.lab) in given:
             continue
         if need.lab or need.student not in decided:
-            found.append(need)
+            all_needs.append(need)
     for row in graded.rows:
         if (row.student, row.lab) not in given:
-            found += _to_look_at(row)
+            all_needs += _to_look_at(row)
 
     for row in graded.gone:
         why = f"{row.path} was missing in the last grading"
-        found.append(Need("gone", why, row.student, row.lab or _NO_LAB, row.path))
-    return sorted(found, key=lambda need: _ORDER[need.kind])
+        all_needs.append(Need("gone", why, row.student, row.lab or _NO_LAB, row.path))
+    return sorted(all_needs, key=lambda need: _ORDER[need.kind])
 
 
-def with_more(found: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
+def with_more(needs: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
     """Return the list with a command's messages "student, lab: why", except for rows that are listed already."""
-    heads = {need.head for need in found}
-    return found + [Need(kind, one) for one in dict.fromkeys(words) if one.partition(": ")[0] not in heads]
+    heads = {need.head for need in needs}
+    return needs + [Need(kind, one) for one in dict.fromkeys(words) if one.partition(": ")[0] not in heads]
 
 
-def write(found: Iterable[Need], grades: Path) -> Path:
+def write(needs: Iterable[Need], grades: Path) -> Path:
     """Write the list beside the rows, and return its path."""
     heads = ["student", "lab", "what", "why", "file"]
     path = grades / FILE
-    write_whole(path, safe_csv.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in found)]), PRIVATE)
+    write_whole(path, safe_csv.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in needs)]), PRIVATE)
     return path
 
 
@@ -112,27 +112,27 @@ def _to_look_at(row: GradeRow) -> Iterator[Need]:
     if row.copies:
         yield _of(row, "copies", row.handed_in)
 
-    found: dict[NeedKind, list[str]] = {"differs": [], "not played": [], "elsewhere": []}
+    reasons: dict[NeedKind, list[str]] = {"differs": [], "not played": [], "elsewhere": []}
     changed = []
     for e in row.exercises:
         outcome = e.simulated.outcome if e.simulated else "same"
         if outcome == "differs":
-            found["differs"].append(two_verdicts(e))
+            reasons["differs"].append(two_verdicts(e))
         elif outcome in ("timeout", "crashed"):
-            found["not played"].append(two_verdicts(e))
+            reasons["not played"].append(two_verdicts(e))
         if e.changed:
             changed.append(f"{e.title} ({', '.join(e.changed)})")
         if e.state == "pass":
             continue
 
-        for one in e.elsewhere:
-            told = f": {one.found}" if one.kind in ("another name", "no Python") else ""
-            found["elsewhere"].append(f"{e.title}: {one.kind}, {one.place}{told}")
+        for answer in e.elsewhere:
+            detail = f": {answer.found}" if answer.kind in ("another name", "no Python") else ""
+            reasons["elsewhere"].append(f"{e.title}: {answer.kind}, {answer.place}{detail}")
         for name in e.left:
             if name.maker == "no Python":
-                found["elsewhere"].append(f"{e.title}: {name.maker}, code cell {name.cell} (`{name.line}`)")
+                reasons["elsewhere"].append(f"{e.title}: {name.maker}, code cell {name.cell} (`{name.line}`)")
 
-    for kind, words in found.items():
+    for kind, words in reasons.items():
         if words:
             yield _of(row, kind, "; ".join(words))
     if changed:
@@ -145,15 +145,15 @@ def two_verdicts(exercise: ExerciseRow) -> str:
     if about.outcome != "differs":
         return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"
 
-    told = []
-    for points, said in ((about.real_points, about.real_said), (about.points, about.said)):
-        first = _first_line(said)
-        told.append(f"{points:g} ({first})" if first else f"{points:g}")
-    return f"{exercise.title} ({exercise.possible:g}): on real ranks {told[0]}; in simulated time {told[1]}"
+    verdicts = []
+    for points, message in ((about.real_points, about.real_said), (about.points, about.said)):
+        first = _first_line(message)
+        verdicts.append(f"{points:g} ({first})" if first else f"{points:g}")
+    return f"{exercise.title} ({exercise.possible:g}): on real ranks {verdicts[0]}; in simulated time {verdicts[1]}"
 
 
-def _first_line(said: str) -> str:
-    return one_line(said.partition("\n")[0])[:_MOST_SAID]
+def _first_line(message: str) -> str:
+    return one_line(message.partition("\n")[0])[:_MOST_SAID]
 
 
 def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
@@ -185,7 +185,7 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
         if known:
             by_number.setdefault(known, Counter())[row.student, row.lab] += 1
 
-    found = {}
+    messages = {}
     for number, counts in sorted(by_number.items()):
         students = {student for student, _ in counts}
         twice = sorted({lab for (_, lab), times in counts.items() if lab and times > 1})
@@ -193,5 +193,5 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
             of = f" (twice {', '.join(twice)})" if twice else ""
             words = f"number {number} is the number of {' and of '.join(map(repr, sorted(students)))}{of}"
             what = "find out whose it is, rename or remove the other student's files, and grade again"
-            found |= dict.fromkeys(students, f"{words}: {what}")
-    return found
+            messages |= dict.fromkeys(students, f"{words}: {what}")
+    return messages

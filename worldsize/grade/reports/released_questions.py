@@ -34,7 +34,7 @@ class ReleasedQuestion:
 
 def released_questions(lab: CourseLab) -> dict[str, ReleasedQuestion]:
     """Return the lab's questions by id."""
-    found = {}
+    questions = {}
     for source in lab.code:
         try:
             tree = ast.parse(source)
@@ -52,8 +52,8 @@ def released_questions(lab: CourseLab) -> dict[str, ReleasedQuestion]:
                     func=ast.Attribute(value=ast.Name(id="lab"), attr="predict"),
                     args=[ast.Constant(value=str(name)), asked, ast.Constant(value=str(unit)), *_],
                 ):
-                    found[name] = ReleasedQuestion(_parts(asked, texts), unit)
-    return found
+                    questions[name] = ReleasedQuestion(_parts(asked, texts), unit)
+    return questions
 
 
 def _parts(asked: ast.expr, texts: Mapping[str, ast.expr]) -> tuple[str, ...]:
@@ -93,14 +93,14 @@ def answers_of(
 
     Others are dropped: of another lab or unit, of an unknown id, and numbers that nobody measures.
     """
-    found = []
-    for one in handed:
-        asked = questions.get(one.id)
-        if asked is None or one.lab != lab[:2] or one.unit != asked.unit:
+    answers = []
+    for prediction in handed:
+        asked = questions.get(prediction.id)
+        if asked is None or prediction.lab != lab[:2] or prediction.unit != asked.unit:
             continue
-        if _is_plausible(one.predicted) and _is_plausible(one.measured):
-            found.append(replace(one, question=asked.as_asked(one.question)))
-    return found
+        if _is_plausible(prediction.predicted) and _is_plausible(prediction.measured):
+            answers.append(replace(prediction, question=asked.as_asked(prediction.question)))
+    return answers
 
 
 def _is_plausible(number: float) -> bool:

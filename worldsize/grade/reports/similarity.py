@@ -134,12 +134,12 @@ class SharedSums:
 
     def pairs(self, lab: str) -> list[SimilarStudents]:
         """Return the pairs with most characters beyond the base rate."""
-        found = []
+        pairs = []
         for (one, other), shared in self.shared.items():
             share = shared / (self.sizes[one] + self.sizes[other])
             exercises, beyond = self.exercises[one, other], self.beyond[one, other]
-            found.append(SimilarStudents(lab=lab, one=one, other=other, share=share, exercises=exercises, beyond=beyond))
-        return sorted(found, key=lambda pair: (-pair.beyond, pair.one, pair.other))[:SHOWN]
+            pairs.append(SimilarStudents(lab=lab, one=one, other=other, share=share, exercises=exercises, beyond=beyond))
+        return sorted(pairs, key=lambda pair: (-pair.beyond, pair.one, pair.other))[:SHOWN]
 
 
 def similarity(folder: Path, root: Path | None = None, progress: OnProgress | None = None) -> Similarity:
@@ -172,19 +172,19 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
     """Return {lab: {student: {exercise: source}}}, and messages on files that cannot be read."""
     papers: dict[str, dict[str, dict]] = {}
     unread = []
-    for one in submissions_folder.find(folder, labs):
+    for file in submissions_folder.find(folder, labs):
         try:
-            if one.refused:
-                raise Ungradable(one.refused)
-            cells = submission.read_notebook(one.path).cells
-            lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
+            if file.refused:
+                raise Ungradable(file.refused)
+            cells = submission.read_notebook(file.path).cells
+            lab = labs.get(file.lab) or submission.lab_of(cells, labs.values())
             if lab is None:
                 raise Ungradable("it belongs to none of the course's labs")
         except Ungradable as error:
-            unread.append(f"{one.student}: {error}")
+            unread.append(f"{file.student}: {error}")
             continue
 
-        papers.setdefault(lab.stem, {}).setdefault(one.student, submission.repair(cells, lab).sources)
+        papers.setdefault(lab.stem, {}).setdefault(file.student, submission.repair(cells, lab).sources)
 
     return papers, unread
 
@@ -239,14 +239,14 @@ def base_rate(shares: Sequence[float]) -> float:
     return statistics.median(shares) if len(shares) >= LEAST_PAIRS else 0.0
 
 
-def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
+def pair_of(answer: Answer, other: Answer) -> SimilarAnswers:
     from copydetect import compare_files
 
-    if one.fingerprint.hashes.isdisjoint(other.fingerprint.hashes):
-        return SimilarAnswers(one, other, 0.0)
+    if answer.fingerprint.hashes.isdisjoint(other.fingerprint.hashes):
+        return SimilarAnswers(answer, other, 0.0)
 
-    _, (of_one, of_other), _ = compare_files(one.fingerprint, other.fingerprint)
-    return SimilarAnswers(one, other, float(of_one * one.size + of_other * other.size))
+    _, (of_answer, of_other), _ = compare_files(answer.fingerprint, other.fingerprint)
+    return SimilarAnswers(answer, other, float(of_answer * answer.size + of_other * other.size))
 
 
 def given_runs(lab: CourseLab) -> frozenset[int]:

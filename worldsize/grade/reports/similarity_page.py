@@ -27,12 +27,12 @@ class CodePiece:
     shared: bool
 
 
-def page(found: Similarity) -> str:
+def page(comparison: Similarity) -> str:
     """Return the HTML file on the similarity of answers."""
     return pages.render(
         "similarity.html",
-        found=found,
-        labs=list(dict.fromkeys(one.lab for one in found.compared)),
+        comparison=comparison,
+        labs=list(dict.fromkeys(one.lab for one in comparison.compared)),
         course=COURSE,
         run=RUN,
         least=LEAST,
@@ -44,36 +44,36 @@ def page(found: Similarity) -> str:
     )
 
 
-def lines(found: Similarity) -> list[str]:
+def lines(comparison: Similarity) -> list[str]:
     """Return the page in short, as lines for a terminal: each exercise's median and highest share.
 
     The exercise with most beyond its base rate comes first. Then come the most similar pairs over a whole lab, and files
     that were not compared.
     """
-    said = []
-    alike = [one for one in found.compared if one.pairs and one.pairs[0].share > 0]
-    alike.sort(key=lambda one: -one.beyond)
-    for one in alike:
-        best, pairs = one.pairs[0], units.count(len(one.shares), "pair")
-        said.append(
-            f"{one.lab} {one.exercise}: {pairs}, median {statistics.median(one.shares):.2f}, "
+    report = []
+    alike = [compared for compared in comparison.compared if compared.pairs and compared.pairs[0].share > 0]
+    alike.sort(key=lambda compared: -compared.beyond)
+    for compared in alike:
+        best, pairs = compared.pairs[0], units.count(len(compared.shares), "pair")
+        report.append(
+            f"{compared.lab} {compared.exercise}: {pairs}, median {statistics.median(compared.shares):.2f}, "
             f"highest {best.share:.2f} ({best.one.student!r} and {best.other.student!r})"
         )
 
-    others = len(found.compared) - len(alike)
+    others = len(comparison.compared) - len(alike)
     if alike and others:
-        said.append(f"nothing alike in {units.count(others, 'other exercise')}")
-    elif others and any(one.pairs for one in found.compared):
-        said.append(f"nothing alike: no two answers share code in {units.count(others, 'exercise')}")
+        report.append(f"nothing alike in {units.count(others, 'other exercise')}")
+    elif others and any(compared.pairs for compared in comparison.compared):
+        report.append(f"nothing alike: no two answers share code in {units.count(others, 'exercise')}")
     elif not alike:
-        said.append("nothing to compare: no exercise has answers from two students")
+        report.append("nothing to compare: no exercise has answers from two students")
 
-    for two in sorted(found.whole, key=lambda two: -two.beyond)[:5]:
+    for two in sorted(comparison.whole, key=lambda two: -two.beyond)[:5]:
         if two.share > 0:
-            said.append(f"{two.lab}, whole lab: {two.one!r} and {two.other!r} {two.share:.2f}")
-    for words in found.unread:
-        said.append(f"not compared: {words!r}")
-    return said
+            report.append(f"{two.lab}, whole lab: {two.one!r} and {two.other!r} {two.share:.2f}")
+    for words in comparison.unread:
+        report.append(f"not compared: {words!r}")
+    return report
 
 
 def _codes(pair: SimilarAnswers) -> Iterator[list[CodePiece]]:
