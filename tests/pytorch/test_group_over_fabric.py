@@ -1,5 +1,7 @@
 """torch.distributed over a fabric: its collectives give what gloo's give, and DDP's bytes are in the record."""
 
+import warnings
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -25,7 +27,8 @@ def every_collective(fabric):
     every = [torch.empty_like(own) for _ in range(n)]
     dist.all_gather(every, own)
     whole = torch.empty(5 * n, dtype=own.dtype)
-    dist.all_gather_single(whole, own)
+    with warnings.catch_warnings(action="ignore"):  # the only name before PyTorch 2.13, where it is deprecated
+        dist.all_gather_into_tensor(whole, own)
     objects = [None] * n
     dist.all_gather_object(objects, {"rank": rank})
     return {**given, "gathered": torch.stack(every), "whole": whole, "objects": objects, "size": dist.get_world_size()}
