@@ -70,6 +70,7 @@ class Job:
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
     world: str = ""  # for ranks that stay: the name to which orders refer
+    children: str | None = None  # how ranks' own children start in multiprocessing; None for the platform's usual way
 
     @property
     def files(self) -> RunFiles:

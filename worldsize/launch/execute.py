@@ -5,6 +5,7 @@ in, and errors are put into words. `engines/` starts the ranks.
 """
 
 import linecache
+import multiprocessing
 import os
 import pickle
 import secrets
@@ -115,7 +116,7 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources.
+    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources, multiprocessing.
 
     `seed` None draws a new one.
     """
@@ -125,7 +126,14 @@ def callers_state(seed: int | None) -> dict[str, Any]:
         "cwd": os.getcwd(),
         "seed": secrets.randbits(62) if seed is None else seed,
         "sources": cell_sources(),
+        "children": _children(),
     }
+
+
+def _children() -> str | None:
+    """Return how the caller has told multiprocessing to start processes; None if in the platform's usual way."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return None if chosen == multiprocessing.get_all_start_methods()[0] else chosen
 
 
 def cell_sources() -> tuple[tuple[str, str], ...]:

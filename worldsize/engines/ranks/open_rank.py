@@ -101,15 +101,19 @@ class OpenRank:
 
                 work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
-                result = cloudpickle.dumps(self._done(work))
+                value = self._done(work)
+                self._channel.end_forked()
+                result = cloudpickle.dumps(value)
                 if len(result) > SMALL_BYTES:
                     write_whole(order.job.files.of(self.rank, "result"), result)
             finally:
                 self._at_work = False
         except SystemExit as error:  # ends the order, not the rank
+            self._channel.end_forked(error)
             failure = failure_of(self.rank, error)
             return "failure", replace(failure, kind="raised", type="SystemExit", message=f"{error.code}", code=None)
         except BaseException as error:
+            self._channel.end_forked(error)
             self.last_error = error
             return "failure", failure_of(self.rank, error)
 

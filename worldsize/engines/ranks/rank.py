@@ -6,6 +6,7 @@
 import faulthandler
 import importlib
 import linecache
+import multiprocessing
 import os
 import pickle
 import random
@@ -53,12 +54,14 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
+        channel.end_forked()
         write_whole(job.files.of(rank, "result"), cloudpickle.dumps(result))
 
         changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
         unwaited = channel.fabric.unwaited() if channel.fabric else 0
         channel.finish("result", Return(changed=changed, unwaited=unwaited))
     except BaseException as error:
+        channel.end_forked(error)
         channel.finish("failure", failure_of(rank, error))
 
 
@@ -86,6 +89,8 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update({**job.env, **env, "RANK": str(rank)})
     tempfile.tempdir = None  # forget the fork server's choice, the agent's folder
+    # a child of a fork server would start its own children by fork servers: slow, and unable to take along a cell's classes
+    multiprocessing.set_start_method(job.children, force=True)
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
 

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -89,6 +90,8 @@ class RankChannel:
         joint = socket.socket(socket.AF_UNIX)
         joint.connect(address)
         self._connection = Connection(joint.detach())
+        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._connection.close)  # the agent must notice this rank's end, whatever its children do
         self.tell("hello", (rank, os.getpid()))
 
     def tell(self, kind: News, content: Any) -> None:
@@ -109,6 +112,15 @@ class RankChannel:
         with self._lock:
             self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
+
+    def end_forked(self, error: BaseException | None = None) -> None:
+        """End this process if it is a child that the function forked and that came out of it: the result is the rank's."""
+        if os.getpid() == self._pid:
+            return
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        os._exit(0 if error is None else 1)
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Report the end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""
