@@ -21,17 +21,19 @@ from typing import Any
 
 from worldsize import errors, failures
 from worldsize.engines import payload
+from worldsize.engines.edited_modules import EditedModules
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
 from worldsize.engines.local_engine import LocalEngine, LocalRanks
 from worldsize.engines.payload import Payload
 from worldsize.failures import Failure, Outcome
-from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
+from worldsize.launch.outcome_error import edited_modules_note, error_of, large_payload_note, notes_of
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05  # between two updates of the observers
 _FREED_S = 10.0  # extra time to stop ranks that stay: ending the agent would lose their state
 
 _one_at_a_time = threading.Lock()
+_modules = EditedModules()  # the caller's
 
 
 def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches) -> Run:
@@ -42,6 +44,8 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     """
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
+    notes += [edited_modules_note(names) for names in [_modules.edited()] if names]
+    _modules.note()
     job = replace(job, wants_late_imports=payload.wants_late_imports(call))
 
     name = getattr(call.fn, "__name__", "")

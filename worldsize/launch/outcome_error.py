@@ -5,6 +5,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 
 from worldsize import errors, failures
 from worldsize.engines import payload
@@ -21,6 +22,14 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
     return (
         f"{len(packed) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
         f"Load or make large data inside the function to start faster."
+    )
+
+
+def edited_modules_note(names: Sequence[str]) -> str:
+    """Return the note on a launch after the caller's modules `names` were edited and not reloaded."""
+    return (
+        f"{', '.join(names)}: edited since the import. The ranks run the file as it is now, the notebook what it imported: "
+        f"reload it here too, for example with importlib.reload"
     )
 
 
@@ -67,6 +76,9 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
+        more_s = f"{10 * job.timeout_s:g}"
+        option = f"%%ranks --timeout {more_s}, or world.run(…, timeout_s={more_s})" if job.world else f"timeout_s={more_s}"
+        rows.append(f"more time: {option}")
         return errors.RunTimedOut("\n".join(rows), run, hint)
 
     first = failures.first_failure(outcome.failures)

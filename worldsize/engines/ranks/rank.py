@@ -16,12 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 
 from worldsize.engines import payload
 from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
+from worldsize.engines.pickles import dumps_result
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
@@ -41,6 +41,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
 
         channel.job = job
+        channel.own_env = frozenset({*env, "RANK"} - {"OMP_NUM_THREADS"})
         channel.last_seen = LastSeen(job.files.of(rank, "last_seen"), MAIN)
         channel.last_seen.note_on_leaving()
         channel.reports = gather(job.origin_s)
@@ -55,7 +56,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
         channel.end_forked()
-        write_whole(job.files.of(rank, "result"), cloudpickle.dumps(result))
+        write_whole(job.files.of(rank, "result"), dumps_result(result))
 
         changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
         unwaited = channel.fabric.unwaited() if channel.fabric else 0

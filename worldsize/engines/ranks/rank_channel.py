@@ -81,6 +81,7 @@ class RankChannel:
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's debugger prompts
         self.free: Callable[[], None] = lambda: None  # makes the main thread abandon its order
         self.resting = False  # between two orders: no notes, no news
+        self.own_env: frozenset[str] = frozenset()  # variables that say which rank this is
 
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
@@ -91,7 +92,8 @@ class RankChannel:
         joint.connect(address)
         self._connection = Connection(joint.detach())
         self._pid = os.getpid()
-        os.register_at_fork(after_in_child=self._connection.close)  # the agent must notice this rank's end, whatever its children do
+        # the agent must notice this rank's end, also while a child lives on
+        os.register_at_fork(after_in_child=self._connection.close)
         self.tell("hello", (rank, os.getpid()))
 
     def tell(self, kind: News, content: Any) -> None:

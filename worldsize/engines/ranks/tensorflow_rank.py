@@ -4,10 +4,14 @@ The fork server has imported tensorflow without starting its runtime; settings t
 fresh process. `rank.py` is the rest of a rank; `tensorflow_session.py` sets its environment.
 """
 
+import functools
 import json
 import os
 import signal
+import tempfile
 import threading
+import types
+from pathlib import Path
 
 from worldsize.engines import payload
 from worldsize.engines.cluster_spec import Task, prepare_tensorflow, start_server
@@ -20,6 +24,16 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
     _end_with_fork_server()
     tell_stack_on_signal(job.files.of(rank, "stack"))
     prepare_tensorflow(job.tasks.logical_devices, seed)
+    _keep_generated_code_in(job.dir)
+
+
+def _keep_generated_code_in(folder: Path) -> None:
+    """Let AutoGraph write the code that it generates into the run's folder: this process ends too abruptly to remove it."""
+    from tensorflow.python.autograph.pyct import loader  # TensorFlow's own, private
+
+    if hasattr(loader, "tempfile"):
+        write = functools.partial(tempfile.NamedTemporaryFile, dir=folder)
+        loader.tempfile = types.SimpleNamespace(NamedTemporaryFile=write)
 
 
 def _end_with_fork_server() -> None:
