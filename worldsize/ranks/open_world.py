@@ -304,7 +304,8 @@ class OpenRanks:
         elif outcome.freed:
             run.notes.append(
                 "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP again. A model "
-                "in fully_shard stays with its old group: make and shard it anew, and copy the shards, which p.to_local() still has."
+                "in fully_shard stays with its old group: make and shard it anew, and copy the shards, which p.to_local() still "
+                "has."
             )
 
     def _endings(self) -> str:

@@ -14,7 +14,7 @@ import types
 from pathlib import Path
 
 from worldsize.engines import payload
-from worldsize.engines.cluster_spec import Task, prepare_tensorflow, start_server
+from worldsize.engines.cluster_spec import Task, corrected_tf_config, prepare_tensorflow, start_server
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import tell_stack_on_signal
 from worldsize.engines.ranks.rank_channel import RankChannel
@@ -25,6 +25,7 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
     tell_stack_on_signal(job.files.of(rank, "stack"))
     prepare_tensorflow(job.tasks.logical_devices, seed)
     _keep_generated_code_in(job.dir)
+    _correct_tf_config()
 
 
 def _keep_generated_code_in(folder: Path) -> None:
@@ -34,6 +35,22 @@ def _keep_generated_code_in(folder: Path) -> None:
     if hasattr(loader, "tempfile"):
         write = functools.partial(tempfile.NamedTemporaryFile, dir=folder)
         loader.tempfile = types.SimpleNamespace(NamedTemporaryFile=write)
+
+
+def _correct_tf_config() -> None:
+    """Let resolvers read the launch's `TF_CONFIG` in place of one that the function has set for the same cluster."""
+    import tensorflow as tf
+
+    own = os.environ.get("TF_CONFIG", "")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    original = resolver.__init__
+
+    @functools.wraps(original)
+    def init(self, *args, **kwargs):
+        os.environ["TF_CONFIG"] = corrected_tf_config(os.environ.get("TF_CONFIG", ""), own)
+        original(self, *args, **kwargs)
+
+    resolver.__init__ = init
 
 
 def _end_with_fork_server() -> None:
