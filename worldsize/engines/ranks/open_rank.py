@@ -20,6 +20,7 @@ import torch.distributed as dist
 from worldsize.engines.edited_modules import EditedModules
 from worldsize.engines.job import SMALL_BYTES, Job, Use
 from worldsize.engines.pickles import dumps_result
+from worldsize.engines.ranks.notebook_display import show_by
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
@@ -60,6 +61,7 @@ class OpenRank:
         sys.modules["__main__"] = main  # cloudpickle pickles its definitions by value, as from a notebook
         self.space: dict[str, Any] = main.__dict__
 
+        show_by(self.display)
         channel.free = self._free
         signal.signal(signal.SIGINT, self._leave)
 
