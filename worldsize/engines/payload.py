@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from worldsize.engines import pickles
+from worldsize.engines.ranks import pickles
 
 LARGE_BYTES = 50_000_000
 # in a class body a global is read by name, since a local of the body would come first

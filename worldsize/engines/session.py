@@ -152,7 +152,7 @@ class Session:
         return tuple(names) if any(names) else ()
 
     def _threads(self, node: int) -> int:
-        """Return the threads of each rank on this host: those of OMP_NUM_THREADS, at most its cores; or else its cores, divided
+        """Return the threads of each rank on this host: as OMP_NUM_THREADS says, at most its cores; or else its cores, divided
         among the ranks that run the function.
         """
         cores = self.facts[node].cores

@@ -21,10 +21,10 @@ from typing import Any
 
 from worldsize import errors, failures
 from worldsize.engines import payload
-from worldsize.engines.edited_modules import EditedModules
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
 from worldsize.engines.local_engine import LocalEngine, LocalRanks
 from worldsize.engines.payload import Payload
+from worldsize.engines.ranks.edited_modules import EditedModules
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import edited_modules_note, error_of, large_payload_note, notes_of
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail

@@ -20,10 +20,10 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize import errors, failures
-from worldsize.engines import pickles
 from worldsize.engines.current_engine import current_engine
 from worldsize.engines.idle_end import IdleEnd
 from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Use
+from worldsize.engines.ranks import pickles
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from typing_extensions import override
+
 _HOME = "IPython.core.display_functions"
 
 
@@ -18,7 +20,7 @@ def show_by(show: Callable[..., None]) -> None:
     if _HOME in sys.modules:
         _replace(sys.modules[_HOME], show)
     else:
-        sys.meta_path.insert(0, _AtImport(show))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _AtImport(show))
 
 
 class _AtImport:
@@ -31,7 +33,7 @@ class _AtImport:
         if name != _HOME:
             return None
 
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -40,7 +42,7 @@ class _AtImport:
                 execute(module)
                 _replace(module, self._show)
 
-            spec.loader.exec_module = execute_and_replace  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_replace
         return spec
 
 
@@ -61,6 +63,7 @@ class _Bundle:
     def __init__(self, faces: dict[str, Any]) -> None:
         self._faces = faces
 
+    @override
     def __repr__(self) -> str:
         return str(self._faces.get("text/plain", "")).rstrip("\n")
 

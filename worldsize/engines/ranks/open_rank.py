@@ -17,10 +17,10 @@ from typing import Any, Literal, NoReturn
 import torch
 import torch.distributed as dist
 
-from worldsize.engines.edited_modules import EditedModules
 from worldsize.engines.job import SMALL_BYTES, Job, Use
-from worldsize.engines.pickles import dumps_result
+from worldsize.engines.ranks.edited_modules import EditedModules
 from worldsize.engines.ranks.notebook_display import show_by
+from worldsize.engines.ranks.pickles import dumps_result
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger

@@ -21,8 +21,8 @@ import numpy as np
 from worldsize.engines import payload
 from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
-from worldsize.engines.pickles import dumps_result
 from worldsize.engines.ranks.last_seen import LastSeen
+from worldsize.engines.ranks.pickles import dumps_result
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.failures import Return

@@ -38,7 +38,7 @@ def _keep_generated_code_in(folder: Path) -> None:
 
 
 def _correct_tf_config() -> None:
-    """Let resolvers read the launch's `TF_CONFIG` in place of one that the function has set for the same cluster."""
+    """Let resolvers read the launch's `TF_CONFIG`, also where the function has set another for the same cluster."""
     import tensorflow as tf
 
     own = os.environ.get("TF_CONFIG", "")
