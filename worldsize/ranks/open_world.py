@@ -60,6 +60,7 @@ class OpenRanks:
         self._seed = seed
         self._engine = current_engine("torch")
         self._sent: set[str] = set()  # files of the cells whose source the ranks have
+        self._raw_env: dict[Any, Any] = {}
         self._around: dict[str, Any] = {}  # the notebook's environment, module path and directory that the ranks have
 
         self._ended: dict[int, str] = {}  # how each ended rank ended
@@ -243,7 +244,9 @@ class OpenRanks:
             check_open_arguments(what, limit_s, link)
 
             new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
-            around = {"env": dict(os.environ), "sys_path": tuple(sys.path), "cwd": os.getcwd()}
+            raw_env = dict(getattr(os.environ, "_data", os.environ))  # of bytes, without decoding: most cells change nothing
+            env = dict(os.environ) if raw_env != self._raw_env else self._around["env"]
+            around = {"env": env, "sys_path": tuple(sys.path), "cwd": os.getcwd()}
             job = Job(
                 world_size=self.world_size, seed=self._seed_used, world=self._name, timeout_s=limit_s, link=link or self.link,
                 sources=new_sources, **self._changed(around),
@@ -268,7 +271,7 @@ class OpenRanks:
 
             self._sent |= {file for file, _ in new_sources}
             if len(chosen) == self.world_size:
-                self._around = around
+                self._around, self._raw_env = around, raw_env
             if new_groups:
                 self._new_groups = ""
             return run
@@ -276,9 +279,10 @@ class OpenRanks:
     def _changed(self, around: dict[str, Any]) -> dict[str, Any]:
         """Return what the ranks lack of the notebook's surroundings, as fields of a `Job`."""
         before, now = self._around["env"], around["env"]
+        is_same = now is before
         return {
-            "env": {name: value for name, value in now.items() if before.get(name) != value},
-            "unset": tuple(name for name in before if name not in now),
+            "env": {} if is_same else {name: value for name, value in now.items() if before.get(name) != value},
+            "unset": () if is_same else tuple(name for name in before if name not in now),
             "sys_path": around["sys_path"] if around["sys_path"] != self._around["sys_path"] else (),
             "cwd": around["cwd"] if around["cwd"] != self._around["cwd"] else "",
         }
