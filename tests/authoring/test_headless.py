@@ -299,3 +299,29 @@ def test_a_parameter_for_a_notebook_without_any_is_an_error(tmp_path):
 def test_a_summary_of_a_notebook_that_was_never_run_is_empty():
     cell = nbformat.v4.new_code_cell("lab.summary()", metadata={"tags": ["summary"]})
     assert headless.summary_of(nbformat.v4.new_notebook(cells=[cell])) == ""
+
+
+def test_a_long_line_and_many_parts_of_a_line_are_one_output_in_little_time(tmp_path):
+    cells = ["print(list(range(60_000)))", "for n in range(3_000): print('x' * 9, end='', flush=True)"]
+    done = run(notebook(tmp_path, *cells))
+    first, second = (cell.outputs for cell in nbformat.read(done.out, as_version=4).cells)
+    assert len(first) == len(second) == 1
+    assert first[0].text.endswith("59999]\n") and second[0].text == "x" * 27_000
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("parts", "joined"),
+    [
+        ([("stdout", "a\n"), ("stdout", "b\n")], [("stdout", "a\nb\n")]),
+        ([("stdout", "1%\r"), ("stdout", "100%\r"), ("stdout", "100% done\n")], [("stdout", "100% done\n")]),
+        ([("stdout", "1%\r50%\r\nnext")], [("stdout", "50%\nnext")]),
+        ([("stdout", "ab\b\bc")], [("stdout", "c")]),
+        ([("stderr", "bar\n"), ("stdout", "a\n"), ("stderr", "!\n")], [("stdout", "a\n"), ("stderr", "bar\n!\n")]),
+    ],
+)
+def test_streams_are_joined_as_a_terminal_shows_them(parts, joined):
+    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in parts]
+    cell = nbformat.v4.new_code_cell(outputs=outputs)
+    headless.join_streams(cell)
+    assert [(output.name, output.text) for output in cell.outputs] == joined

@@ -148,7 +148,8 @@ def test_the_working_folder_and_the_module_path_are_those_of_the_caller(tmp_path
     assert launch(look, 1).results == [("found", str(tmp_path))]
 
 
-def test_a_rank_gets_its_share_of_the_cores():
+def test_a_rank_gets_its_share_of_the_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cores = len(os.sched_getaffinity(0))
     for world_size in (1, 4):
         assert launch(torch.get_num_threads, world_size).results == [max(1, cores // world_size)] * world_size

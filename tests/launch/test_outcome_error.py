@@ -5,6 +5,8 @@ import socket
 import urllib.request
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.support import own_network
 from worldsize import data
@@ -84,3 +86,22 @@ def test_a_rank_on_the_machines_network_is_not_told_so(monkeypatch):
     with pytest.raises(RankFailed) as caught:
         launch(fail, 1)
     assert "gaierror" in str(caught.value) and SAID.search(str(caught.value)) is None
+
+
+def test_a_server_of_the_notebook_that_does_not_answer_is_explained(monkeypatch):
+    monkeypatch.setenv("WORLDSIZE_NETWORK", "own")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(RankFailed, match="127.0.0.1 in a rank is the ranks' own.*WORLDSIZE_NETWORK"):
+            launch(lambda: urllib.request.urlopen(url, timeout=5), 1)
+
+
+def test_a_crash_of_native_code_is_told_with_its_last_words():
+    def mismatched():
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(30_000 if dist.get_rank() else 1_000_000))
+
+    with pytest.raises(RankFailed, match="SIGABRT") as failed:
+        launch(mismatched, 2)
+    assert "its last fatal line: [enforce fail at" in str(failed.value)
+    assert "Is there a distributed collective mismatch" in str(failed.value)

@@ -280,3 +280,28 @@ def test_a_rank_that_leaves_by_itself_names_its_line(opened, how):
     with pytest.raises(RankFailed) as told:
         world.run("y = 2\nif rank == 1:\n    leave()\ndist.barrier()")
     assert [(frame.function, frame.line) for frame in told.value.failure.frames][-2:] == [("<module>", 3), ("leave", 4)]
+
+
+def test_the_shards_of_a_model_in_fsdp_go_into_a_new_one_after_a_failure(opened):
+    world = opened(2)
+    world.run(
+        "from torch.distributed.fsdp import fully_shard\n"
+        "def make():\n"
+        "    model = torch.nn.Linear(4, 6)\n"
+        "    fully_shard(model)\n"
+        "    return model\n"
+        "old = make()\n"
+        "before = [p.full_tensor() for p in old.parameters()]"
+    )
+    with pytest.raises(RankFailed) as told:
+        world.run("dist.barrier() if rank == 0 else 1 / 0")
+    assert any("make and shard it anew" in note for note in told.value.run.notes)
+    world.run(
+        "new = make()\n"
+        "with torch.no_grad():\n"
+        "    for p, q in zip(new.parameters(), old.parameters()):\n"
+        "        p.to_local().copy_(q.to_local())\n"
+        "new(torch.ones(1, 4)).sum().backward()\n"
+        "same = all(torch.equal(p.full_tensor(), q) for p, q in zip(new.parameters(), before))"
+    )
+    assert world["same"] == [True, True]

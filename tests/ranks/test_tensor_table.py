@@ -73,7 +73,7 @@ def test_the_parts_of_a_sharded_tensor_are_those_of_their_rank(four):
     weight = four.table("sharded").rows[0]
     assert [r.shape for r in weight.by_rank] == [(2, 3), (2, 3), (1, 3), (0, 3)]
     assert "of (5, 3)" in weight.words()[0]
-    assert four.differ("sharded").sentence().endswith("the first is weight, whose shapes differ")
+    assert four.differ("sharded").sentence().endswith("nothing to compare: each rank has its own part")
 
 
 def test_what_has_no_tensor_is_an_error_that_says_so(four):
@@ -115,3 +115,34 @@ def test_large_tables_are_bounded_and_say_what_is_left_out():
 def test_names_in_a_table_are_no_html():
     page = TensorTable("<i>", (0,), (TensorOnRanks("<b>", (row("<b>"),)),))._repr_html_()
     assert "<b>&lt;b" not in page and "&lt;b&gt;" in page and "&lt;i&gt;" in page
+
+
+SHARDED = """\
+from torch.distributed.fsdp import fully_shard
+sharded = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 8))
+fully_shard(sharded)
+adam = torch.optim.Adam(sharded.parameters())
+sharded(torch.ones(1, 4)).sum().backward()
+adam.step()
+plain = torch.optim.SGD(sharded.parameters(), lr=0.1)
+"""
+
+
+def test_shards_are_not_compared(four):
+    four.run(SHARDED)
+    table = four.differ("sharded")
+    assert table.same and table.sentence() == (
+        "sharded: 4 tensors, sharded, nothing to compare: each rank has its own part"
+    )
+    row = four.table("sharded").rows[0]
+    assert row.is_sharded and set(row.letters) == {"·"} and len(set(row.norms())) > 1
+    assert four.differ("adam").sentence() == (
+        "adam: 4 tensors, the same on ranks 0, 1, 2, 3; 8 more sharded, nothing to compare: each rank has its own part"
+    )
+
+
+def test_an_optimizer_without_state_is_said_to_have_none(four):
+    four.run(SHARDED)
+    for expression in ("plain", "plain.state_dict()"):
+        assert "no tensors on ranks 0, 1, 2, 3: an optimizer may keep none" in four.differ(expression).sentence()
+        assert four.table(expression).rows == ()

@@ -163,14 +163,59 @@ def _execute(
         resources={"metadata": {"path": str(room)}},
         kernel_manager_class=kernel,
         store_widget_state=False,
-        coalesce_streams=True,
+        # not nbclient's coalesce_streams, whose time grows with the square of a line's length
+        on_cell_executed=join_streams,
         timeout_func=watch.left_s,
+        iopub_timeout=math.ceil(watch.timeout_s),  # by default a cell's outputs must arrive within 4 s of its end
         on_cell_start=watch.cell_starts,
     )
 
 
+def join_streams(cell: nbformat.NotebookNode, **_: Any) -> None:
+    """Join a cell's stream outputs into one for stdout and one for stderr, each where its first part stood, stdout first."""
+    texts: dict[str, list[str]] = {}
+    outputs = []
+    for output in cell.get("outputs", ()):
+        if output.output_type != "stream":
+            outputs.append(output)
+        elif output.name in texts:
+            texts[output.name].append(output.text)
+        else:
+            texts[output.name] = [output.text]
+            outputs.append(output)
+
+    for output in outputs:
+        if output.output_type == "stream":
+            output.text = _as_seen("".join(texts[output.name]))
+
+    names = [output.get("name") for output in outputs]
+    for place in range(len(outputs) - 1):
+        if names[place : place + 2] == ["stderr", "stdout"]:  # they come side by side in any order
+            outputs[place], outputs[place + 1] = outputs[place + 1], outputs[place]
+            break
+    if "outputs" in cell:
+        cell.outputs = outputs
+
+
+def _as_seen(text: str) -> str:
+    """Return text as a terminal shows it: a carriage return begins its line anew, a backspace takes a character away."""
+    if "\r" not in text and "\b" not in text:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        kept: list[str] = []
+        for letter in line.rstrip("\r").rpartition("\r")[2]:
+            if letter != "\b":
+                kept.append(letter)
+            elif kept:
+                kept.pop()
+        lines.append("".join(kept))
+    return "\n".join(lines)
+
+
 def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
     """Return a kernel manager class that starts this Python with the environment of a headless run of `path`."""
+    import zmq
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
@@ -202,6 +247,12 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
         @override
         def kernel_spec(self) -> KernelSpec:
             return spec
+
+        @override
+        def client(self, **kwargs: Any) -> Any:
+            made = super().client(**kwargs)
+            made.context.setsockopt(zmq.RCVHWM, 0)  # by default ZeroMQ drops messages while 1,000 wait to be read
+            return made
 
     return ThisPython
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 from worldsize.failures import TaskNames
 
 MOST_TASKS = 32
+_THIS_MACHINE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +115,30 @@ def tf_config(spec: dict[str, list[str]], task: str) -> str:
     """Return the text of `TF_CONFIG` for a task such as "worker:1", from the cluster's spec."""
     name, _, index = task.partition(":")
     return json.dumps({"cluster": spec, "task": {"type": name, "index": int(index)}})
+
+
+def corrected_tf_config(text: str, own: str) -> str:
+    """Return the `TF_CONFIG` to read where a function may have set `text`, and the launch had set `own`, "" for none.
+
+    A text for as many tasks of each type as the launch has means the launch's tasks. Raises ValueError for a text that names more
+    tasks on this machine, which nobody starts.
+    """
+    try:
+        cluster = json.loads(text)["cluster"]
+        counts = {name: len(addresses) for name, addresses in cluster.items()}
+        hosts = {address.rpartition(":")[0].strip("[]") for addresses in cluster.values() for address in addresses}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return text  # TensorFlow reports it
+    if text == own or sum(counts.values()) < 2 or not hosts <= _THIS_MACHINE:
+        return text
+
+    if own and counts == {name: len(addresses) for name, addresses in json.loads(own)["cluster"].items()}:
+        return own
+    tasks = ", ".join(f"{name}={count}" for name, count in counts.items())
+    raise ValueError(
+        f"TF_CONFIG was set in the function, for tasks that nobody starts ({tasks}). Leave it out: launch(…, "
+        f"cluster=Cluster({tasks})) starts such tasks, and sets TF_CONFIG in each."
+    )
 
 
 def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str, ...]:

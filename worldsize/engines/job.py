@@ -70,6 +70,8 @@ class Job:
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
     world: str = ""  # for ranks that stay: the name to which orders refer
+    unset: tuple[str, ...] = ()  # for ranks that stay: variables that the notebook no longer has
+    children: str | None = None  # how ranks' own children start in multiprocessing; None for the platform's usual way
 
     @property
     def files(self) -> RunFiles:
@@ -88,8 +90,8 @@ class Job:
 class Use:
     """Orders ranks that stay to run the payload of `job`, on `ranks`.
 
-    `job` has a new folder, but no environment or path: those stay as the ranks were opened. `new_groups` names the groups
-    to make anew first, because the last order was cut short. `packed` is a small payload, which needs no file.
+    `job` has a new folder, and of environment, path and directory only what has changed in the notebook. `new_groups` names the
+    groups to make anew first, because the last order was cut short. `packed` is a small payload, which needs no file.
     """
 
     job: Job

@@ -9,11 +9,14 @@ import hashlib
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import cloudpickle
+
+from worldsize.engines.ranks import pickles
 
 LARGE_BYTES = 50_000_000
 # in a class body a global is read by name, since a local of the body would come first
@@ -65,13 +68,34 @@ def first_parameter(fn: Callable) -> str | None:
         return None
 
 
+def with_rank(call: Payload, rank: int, world_size: int) -> tuple:
+    """Return a payload's arguments, preceded by this rank and the number of ranks if the function lacks these: `train(rank)` and
+    `train(rank, world_size)` are called as `torch.multiprocessing.spawn` would call them.
+    """
+    try:
+        signature = inspect.signature(call.fn)
+    except (TypeError, ValueError):
+        return call.args
+
+    names = tuple(signature.parameters)
+    before: tuple[tuple[str, int], ...] = (("rank", rank), ("world_size", world_size))
+    for more in range(len(before) + 1):
+        if names[:more] != tuple(name for name, _ in before[:more]):
+            break
+        args = (*(value for _, value in before[:more]), *call.args)
+        with suppress(TypeError):
+            signature.bind(*args, **call.kwargs)
+            return args
+    return call.args
+
+
 def pack(call: Payload) -> bytes:
     """Pickle the payload, and return its bytes.
 
     Raises ValueError that names the object that cannot be pickled, with a remedy.
     """
     try:
-        return cloudpickle.dumps((call.fn, call.args, call.kwargs))
+        return pickles.dumps((call.fn, call.args, call.kwargs))
     except Exception as error:
         raise ValueError(_unpicklable(call, error)) from None
 
@@ -151,7 +175,7 @@ def sizes(call: Payload) -> list[tuple[str, int]]:
             continue
 
         try:
-            rows.append((name, len(cloudpickle.dumps(value))))
+            rows.append((name, len(pickles.dumps(value))))
         except Exception:
             continue
     return sorted(rows, key=lambda row: -row[1])
@@ -171,7 +195,7 @@ def _unpicklable(call: Payload, error: Exception) -> str:
         if inspect.ismodule(value):
             continue
         try:
-            cloudpickle.dumps(value)
+            pickles.dumps(value)
         except Exception as raised:
             reason = raised
             what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")

@@ -152,9 +152,15 @@ class Session:
         return tuple(names) if any(names) else ()
 
     def _threads(self, node: int) -> int:
-        """Return the threads of each rank on this host: its cores, divided among the ranks that run the function."""
+        """Return the threads of each rank on this host: as OMP_NUM_THREADS says, at most its cores; or else its cores, divided
+        among the ranks that run the function.
+        """
+        cores = self.facts[node].cores
+        wanted = {**self.job.env, **self.job.travelling_env}.get("OMP_NUM_THREADS", "")
+        if wanted.isdigit() and int(wanted) > 0:
+            return min(int(wanted), cores)
         running = self._awaited() & set(self.ranks[node])
-        return max(1, self.facts[node].cores // max(1, len(running)))
+        return max(1, cores // max(1, len(running)))
 
     def _used_hosts(self) -> list[Host]:
         return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]

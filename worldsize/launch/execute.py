@@ -5,6 +5,7 @@ in, and errors are put into words. `engines/` starts the ranks.
 """
 
 import linecache
+import multiprocessing
 import os
 import pickle
 import secrets
@@ -23,14 +24,16 @@ from worldsize.engines import payload
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
 from worldsize.engines.local_engine import LocalEngine, LocalRanks
 from worldsize.engines.payload import Payload
+from worldsize.engines.ranks.edited_modules import EditedModules
 from worldsize.failures import Failure, Outcome
-from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
+from worldsize.launch.outcome_error import edited_modules_note, error_of, large_payload_note, notes_of
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05  # between two updates of the observers
 _FREED_S = 10.0  # extra time to stop ranks that stay: ending the agent would lose their state
 
 _one_at_a_time = threading.Lock()
+_modules = EditedModules()  # the caller's
 
 
 def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches) -> Run:
@@ -41,6 +44,8 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     """
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
+    notes += [edited_modules_note(names) for names in [_modules.edited()] if names]
+    _modules.note()
     job = replace(job, wants_late_imports=payload.wants_late_imports(call))
 
     name = getattr(call.fn, "__name__", "")
@@ -115,7 +120,7 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources.
+    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources, multiprocessing.
 
     `seed` None draws a new one.
     """
@@ -125,7 +130,14 @@ def callers_state(seed: int | None) -> dict[str, Any]:
         "cwd": os.getcwd(),
         "seed": secrets.randbits(62) if seed is None else seed,
         "sources": cell_sources(),
+        "children": _children(),
     }
+
+
+def _children() -> str | None:
+    """Return how the caller has told multiprocessing to start processes; None if in the platform's usual way."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return None if chosen == multiprocessing.get_all_start_methods()[0] else chosen
 
 
 def cell_sources() -> tuple[tuple[str, str], ...]:

@@ -5,6 +5,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 
 from worldsize import errors, failures
 from worldsize.engines import payload
@@ -12,7 +13,7 @@ from worldsize.engines.job import Job
 from worldsize.engines.payload import Payload
 from worldsize.engines.session import START_S
 from worldsize.failures import Failure, Outcome
-from worldsize.launch.run import Run
+from worldsize.launch.run import Run, in_script
 
 
 def large_payload_note(packed: bytes, call: Payload) -> str:
@@ -21,6 +22,14 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
     return (
         f"{len(packed) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
         f"Load or make large data inside the function to start faster."
+    )
+
+
+def edited_modules_note(names: Sequence[str]) -> str:
+    """Return the note on a launch after the caller's modules `names` were edited and not reloaded."""
+    return (
+        f"{', '.join(names)}: edited since the import. The ranks run the file as it is now, the notebook what it imported: "
+        f"reload it here too, for example with importlib.reload"
     )
 
 
@@ -51,6 +60,8 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
 
     more = "run.trace" if job.framework == "torch" else "print(run.native_log(0))"
     hint = f"full logs: {job.dir}  (run = last_run(); print(run.log(0)); {more})"
+    if in_script():  # the folder goes with the process, and all output was printed
+        hint = ""
     where = failures.render_standings(outcome.standings, run.tasks)
 
     if outcome.status == "stopped":
@@ -67,6 +78,9 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
+        more_s = f"{10 * job.timeout_s:g}"
+        option = f"%%ranks --timeout {more_s}, or world.run(…, timeout_s={more_s})" if job.world else f"timeout_s={more_s}"
+        rows.append(f"more time: {option}")
         return errors.RunTimedOut("\n".join(rows), run, hint)
 
     first = failures.first_failure(outcome.failures)
@@ -92,19 +106,41 @@ _OWN_NETWORK = (
 )
 
 
+_REFUSED = re.compile(r"ConnectionRefusedError|\[Errno (111|61)\]")  # of Python's; torch words its own differently
+_OWN_LOOPBACK = (
+    "127.0.0.1 in a rank is the ranks' own: a server in the notebook, or elsewhere on this machine, does not listen there. Start "
+    'it in a rank; or run `import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again, to use the '
+    "machine's network"
+)
+_WHAT = re.compile(r"^\s*what\(\):\s+(.+)", re.MULTILINE)  # of an exception in C++ that nobody caught
+
+
+def _last_fatal(run: Run, rank: int) -> str:
+    """Return the last words of a rank's native code: of an exception in C++, or a fatal line of its logs; "" without any."""
+    log = run.native_log(rank) or run.log(rank)
+    whats = _WHAT.findall(log)
+    if whats:
+        return whats[-1].strip()[:400]
+    fatal = [line for line in log.splitlines() if _FATAL.match(line)]
+    return fatal[-1][:200] if fatal else ""
+
+
 def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     host = run.hosts[first.rank] if run.hosts else ""
     rows = [failures.headline(first, job.world_size, run.tasks, host)]
     rows += failures.failed_where(first)
     if first.kind == "signal":
-        fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
-        rows += [f"  its last fatal line: {line[:200]}" for line in fatal[-1:]]
+        fatal = _last_fatal(run, first.rank)
+        if fatal:
+            rows.insert(1, f"  its last fatal line: {fatal}")
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)
     said = f"{first.type}: {first.message}\n{first.cause}"
     if run.network == "own" and first.kind == "raised" and _NO_NETWORK.search(said):
         rows.append(_OWN_NETWORK)
+    elif run.network == "own" and first.kind == "raised" and _REFUSED.search(said):
+        rows.append(_OWN_LOOPBACK)
 
     at_once = []  # the ranks of other hosts whose failures lie too close in time for the clocks to order them
     for other in outcome.failures if run.hosts else ():

@@ -4,6 +4,7 @@ Logs, results and records are files in the run's own folder, which is deleted wh
 """
 
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,8 +144,6 @@ class Run:
 
     def show(self) -> None:
         """Show this run again as after the launch: picture and table in a notebook, one line elsewhere."""
-        if not STUDENTS_LAUNCHES.observers:
-            print(self)
         for observer in STUDENTS_LAUNCHES.observers:
             observer.show(self)
 
@@ -188,12 +187,33 @@ class KernelLaunches:
     ask: Callable[[dict[int, Prompt]], Typed] | None = None
 
 
-STUDENTS_LAUNCHES = KernelLaunches()
+class TaggedLines(Observer):
+    """Prints the ranks' lines in a script, each with its rank, until another observer is there."""
+
+    @override
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        if in_script():
+            for line in text.removesuffix("\n").split("\n"):
+                print(f"[{run.name(rank)}] {line}", flush=True)
+
+    @override
+    def show(self, run: Run) -> None:
+        print(run)
+
+
+def in_script() -> bool:
+    """Return whether this process is a script: no notebook, no prompt at which a person types."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell is None and not hasattr(sys, "ps1")
+
+
+STUDENTS_LAUNCHES = KernelLaunches(observers=(TaggedLines(),))
 
 
 def observe(observer: Observer) -> None:
     """Let `observer` follow every later `Run`, in place of an earlier observer of the same class."""
-    others = (known for known in STUDENTS_LAUNCHES.observers if type(known) is not type(observer))
+    replaced = (TaggedLines, type(observer))
+    others = (known for known in STUDENTS_LAUNCHES.observers if type(known) not in replaced)
     STUDENTS_LAUNCHES.observers = (*others, observer)
 
 

@@ -1,6 +1,6 @@
 """`%%ranks` and `%%rank` in a notebook: run the cell on ranks that stay, which open at first use.
 
-    %%ranks 4 --link "20 MB/s, 100 us" --timeout 60
+    %%ranks 4 --link "20 MB/s, 100 us" --timeout 600
     %%rank 2
 
 `open_world.py` opens the ranks; `definitions.py` chooses what a cell takes along.
@@ -20,9 +20,14 @@ from worldsize.ranks import definitions
 from worldsize.ranks.cell_observers import CellText
 from worldsize.ranks.debugger_prompts import DebuggerPrompts
 from worldsize.ranks.definitions import Cell
-from worldsize.ranks.open_world import CELLS, CLOSED, OpenRanks, open_ranks, opened_last
+from worldsize.ranks.open_world import CELLS, CLOSED, OpenRanks, check_open_arguments, open_ranks, opened_last
 
-USAGE = '%%ranks [how many] [--link "20 MB/s, 100 us"] [--timeout 60], or %%rank 2'
+USAGE = '%%ranks [how many] [--link "20 MB/s, 100 us"] [--timeout 600], or %%rank 2, or %%rank 0,2'
+_NUMBERS = re.compile(r"\d+(,\d+)*,?")
+_OPTIONS = {  # also as Python's arguments are written
+    "--link": "link", "link": "link",
+    "--timeout": "timeout", "--timeout_s": "timeout", "timeout": "timeout", "timeout_s": "timeout",
+}  # fmt: skip
 _MAGIC = re.compile(r"\A\s*%%ranks?\b")
 
 
@@ -47,19 +52,22 @@ def read_words(magic: str, line: str) -> Words:
     timeout_s: float | None = None
     while words:
         word = words.pop(0)
-        if word.isdigit():
-            numbers.append(int(word))
-        elif word in ("--link", "--timeout") and words:
-            value = words.pop(0)
-            if word == "--link":
-                link = Link(*map(str.strip, value.split(",")))
-                continue
-            try:
-                timeout_s = float(value)
-            except ValueError:
-                raise ValueError(f"%%{magic} --timeout: expected a number of seconds, got {value!r}") from None
-        else:
+        if _NUMBERS.fullmatch(word):
+            numbers += map(int, filter(None, word.split(",")))
+            continue
+
+        name, mark, value = word.partition("=")
+        option = _OPTIONS.get(name if mark else word)
+        if option is None or not (mark or words):
             raise ValueError(f"%%{magic}: expected {USAGE}, got {word!r}")
+        value = value if mark else words.pop(0)
+        if option == "link":
+            link = Link(*map(str.strip, value.split(",")))
+            continue
+        try:
+            timeout_s = float(value)
+        except ValueError:
+            raise ValueError(f"%%{magic} --timeout: expected a number of seconds, got {value!r}") from None
 
     return Words(tuple(numbers), link, timeout_s)
 
@@ -91,6 +99,8 @@ class RanksMagics:
             many = len(words.numbers)
             if many > 1:
                 raise ValueError(f"%%ranks {line}: expected one number, the number of ranks, got {many}. Write {USAGE}.")
+            if words.numbers:
+                check_open_arguments("%%ranks", world_size=words.numbers[0])
             world = self._world(words.numbers[0] if words.numbers else None)
             self._run(world, cell, tuple(range(world.world_size)), words)
 
@@ -136,18 +146,24 @@ class RanksMagics:
         text = "\n" + cell  # stands for the magic's line, so that line numbers match
         try:
             compile(text, "<cell>", "exec")
-        except SyntaxError:
+        except SyntaxError as error:
             for number, line in enumerate(text.split("\n"), 1):
                 if line.lstrip().startswith(("%", "!")):  # another magic
                     raise ValueError(
                         f"line {number}: ranks have no shell: expected Python, got {line.strip()!r}. Run this line in an "
                         f"ordinary notebook cell."
                     ) from None
+            raise ValueError(_syntax_error(error, text)) from None
 
         along = definitions.along(text, self._shell.user_ns, self._cells())
-        file = self._shell.compile.cache(text, self._shell.execution_count)
+        file = self._shell.compile.cache(text, self._number())
         self._observer.ranks = ranks
         world.run(text, ranks, timeout_s=words.timeout_s, link=words.link, along=along, file=file)
+
+    def _number(self) -> int:
+        """Return the number of the running cell: its place in the history. Some shells count a cell before they run it."""
+        raw = self._shell.history_manager.input_hist_raw
+        return len(raw) - 1 if raw and _MAGIC.match(raw[-1]) else self._shell.execution_count
 
     def _cells(self) -> list[Cell]:
         """Return the cells that ran in the notebook itself, newest last, without cells that ran on ranks."""
@@ -163,6 +179,19 @@ class RanksMagics:
                 self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
             cells.append(self._known_cells[key])
         return cells[:-1] if cells and _MAGIC.match(raw[-1]) is None else cells
+
+
+def _syntax_error(error: SyntaxError, text: str) -> str:
+    """Return a syntax error as text: line, message, the line's source, and a mark below the place."""
+    rows = [f"line {error.lineno}: SyntaxError: {error.msg}"]
+    lines = text.split("\n")
+    if error.lineno and error.lineno <= len(lines):
+        rows.append(f"    {lines[error.lineno - 1]}")
+        if error.offset:
+            rows.append(f"    {' ' * (error.offset - 1)}^")
+    if "await" in str(error.msg):
+        rows.append("A cell on ranks has no event loop: write asyncio.run(f()).")
+    return "\n".join(rows)
 
 
 def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:

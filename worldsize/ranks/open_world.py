@@ -10,19 +10,20 @@ from __future__ import annotations
 import itertools
 import linecache
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
 from typing_extensions import override
 
 from worldsize import errors, failures
 from worldsize.engines.current_engine import current_engine
 from worldsize.engines.idle_end import IdleEnd
 from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Use
+from worldsize.engines.ranks import pickles
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
@@ -59,6 +60,8 @@ class OpenRanks:
         self._seed = seed
         self._engine = current_engine("torch")
         self._sent: set[str] = set()  # files of the cells whose source the ranks have
+        self._raw_env: dict[Any, Any] = {}
+        self._around: dict[str, Any] = {}  # the notebook's environment, module path and directory that the ranks have
 
         self._ended: dict[int, str] = {}  # how each ended rank ended
         self._new_groups: NewGroups = ""
@@ -77,6 +80,7 @@ class OpenRanks:
             wants_late_imports=True, **callers_state(self._seed),
         )  # fmt: skip
         self._sent = {file for file, _ in job.sources}
+        self._around = {"env": job.env, "sys_path": job.sys_path, "cwd": job.cwd}
         self._ended, self._new_groups, self._why_closed = {}, "", ""
 
         run = execute_order(self._engine, b"", job, _QUIET, lambda job: job)
@@ -135,7 +139,7 @@ class OpenRanks:
             raise ValueError("push: expected values by name, got none. Write for example world.push(x=x).")
         for name, value in values.items():
             try:
-                cloudpickle.dumps(value)
+                pickles.dumps(value)
             except Exception as error:
                 said = str(error).splitlines()[0] if str(error) else ""
                 raise ValueError(
@@ -237,18 +241,21 @@ class OpenRanks:
         with self._one_at_a_time:
             chosen = self._chosen(what, ranks)
             limit_s = timeout_s if timeout_s is not None else self.timeout_s
-            _check_arguments(what, limit_s, link)
+            check_open_arguments(what, limit_s, link)
 
             new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
+            raw_env = dict(getattr(os.environ, "_data", os.environ))  # of bytes, without decoding: most cells change nothing
+            env = dict(os.environ) if raw_env != self._raw_env else self._around["env"]
+            around = {"env": env, "sys_path": tuple(sys.path), "cwd": os.getcwd()}
             job = Job(
-                world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
-                timeout_s=limit_s, link=link or self.link, sources=new_sources,
+                world_size=self.world_size, seed=self._seed_used, world=self._name, timeout_s=limit_s, link=link or self.link,
+                sources=new_sources, **self._changed(around),
             )  # fmt: skip
             # every rank must take part in remaking groups
             new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
             # a small payload travels with the order, which saves a file
-            along, in_file = cloudpickle.dumps(work), b""
+            along, in_file = pickles.dumps(work), b""
             if len(along) > SMALL_BYTES:
                 along, in_file = b"", along
 
@@ -263,9 +270,22 @@ class OpenRanks:
                 self._idle.used(IDLE_MIN * 60)
 
             self._sent |= {file for file, _ in new_sources}
+            if len(chosen) == self.world_size:
+                self._around, self._raw_env = around, raw_env
             if new_groups:
                 self._new_groups = ""
             return run
+
+    def _changed(self, around: dict[str, Any]) -> dict[str, Any]:
+        """Return what the ranks lack of the notebook's surroundings, as fields of a `Job`."""
+        before, now = self._around["env"], around["env"]
+        is_same = now is before
+        return {
+            "env": {} if is_same else {name: value for name, value in now.items() if before.get(name) != value},
+            "unset": () if is_same else tuple(name for name in before if name not in now),
+            "sys_path": around["sys_path"] if around["sys_path"] != self._around["sys_path"] else (),
+            "cwd": around["cwd"] if around["cwd"] != self._around["cwd"] else "",
+        }
 
     def _heard(self, run: Run, outcome: Outcome) -> None:
         """Record which ranks ended, decide which groups to remake, and note both on the run."""
@@ -287,8 +307,9 @@ class OpenRanks:
             )
         elif outcome.freed:
             run.notes.append(
-                "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP or FSDP "
-                "again, and recreate anything else that holds an old group."
+                "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP again. A model "
+                "in fully_shard stays with its old group: make and shard it anew, and copy the shards, which p.to_local() still "
+                "has."
             )
 
     def _endings(self) -> str:
@@ -327,17 +348,17 @@ def open_ranks(
     world_size: int = 4,
     *,
     link: Link | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = 3600.0,
     device: Device = "auto",
     seed: int | None = None,
 ) -> OpenRanks:
     """Open ranks that stay: fresh processes that keep their state until `close()` or until this process ends.
 
     Each rank has `rank`, `world_size`, `fabric`, `dist` with a default group, `torch` and `device`. `link` shapes the
-    fabric; `timeout_s` limits each text that runs on the ranks. The ranks end after 60 minutes without work. Raises
-    ValueError for a wrong argument, EngineLost, Interrupted.
+    fabric; `timeout_s` limits each text that runs on the ranks: a person ends it sooner by an interrupt. The ranks end after 60
+    minutes without work. Raises ValueError for a wrong argument, EngineLost, Interrupted.
     """
-    _check_arguments("open_ranks", timeout_s, link, world_size, device, seed)
+    check_open_arguments("open_ranks", timeout_s, link, world_size, device, seed)
     return OpenRanks(world_size, link, timeout_s, device, seed)
 
 
@@ -358,7 +379,9 @@ def opened_last() -> OpenRanks | None:
     return _last[0] if _last else None
 
 
-def _check_arguments(what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None) -> None:
+def check_open_arguments(
+    what: str, timeout_s: Any = 1.0, link: Any = None, world_size: Any = 1, device: Any = "auto", seed: Any = None
+) -> None:
     """Raise ValueError for an argument that no launch takes either; the message speaks of `what`, not of a launch."""
     try:
         check_arguments(callable, (), timeout_s, seed)

@@ -13,10 +13,11 @@ from typing_extensions import override
 
 from worldsize import failures
 from worldsize.engines.ranks.tensor_rows import TensorRow
-from worldsize.units import number
+from worldsize.units import count, number
 
 MOST_ROWS = 60
 MOST_RANKS = 16
+_SHARDED = "sharded, nothing to compare: each rank has its own part"
 _FILLS = ("transparent", "rgba(213,94,0,.28)", "rgba(0,114,178,.28)", "rgba(0,158,115,.28)", "rgba(204,121,167,.28)")
 
 
@@ -29,7 +30,9 @@ class TensorOnRanks:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """A letter for each rank: equal for equal shape, dtype and bytes; "–" for a rank without the tensor."""
+        """A letter for each rank: equal for equal shape, dtype and bytes; "–" for a rank without the tensor, "·" for a shard."""
+        if self.is_sharded:
+            return ("·",) * len(self.by_rank)
         known: dict[tuple, str] = {}
         marks_in_letters = []
         for row in self.by_rank:
@@ -46,8 +49,13 @@ class TensorOnRanks:
         return tuple(marks_in_letters)
 
     @property
+    def is_sharded(self) -> bool:
+        """True if every rank has a part of its own, so that there is nothing to compare."""
+        return all(row is not None and row.is_part for row in self.by_rank)
+
+    @property
     def same(self) -> bool:
-        return len(set(self.letters)) == 1
+        return self.is_sharded or len(set(self.letters)) == 1
 
     def words(self) -> tuple[str, str, str]:
         """Return shape, dtype and device, each with all values that occur."""
@@ -94,13 +102,22 @@ class TensorTable:
     def sentence(self) -> str:
         """Return the finding as one sentence."""
         beyond = f" ({self.left_out} more were not compared)" if self.left_out > 0 else ""
-        count = f"{len(self.rows)} tensor{'s' * (len(self.rows) != 1)}"
+        ranks = failures.names(list(self.ranks))
+        sharded = sum(row.is_sharded for row in self.rows)
+        if not self.rows:
+            return f"{self.expression}: no tensors on {ranks}: an optimizer may keep none, or none before its first step"
+        if sharded == len(self.rows):
+            return f"{self.expression}: {count(sharded, 'tensor')}, {_SHARDED}{beyond}"
+        if sharded:
+            beyond += f"; {sharded} more {_SHARDED}"
+
+        tensors = count(len(self.rows) - sharded, "tensor")
         row = self.first_difference
         if row is None:
-            return f"{self.expression}: {count}, the same on {failures.names(list(self.ranks))}{beyond}"
+            return f"{self.expression}: {tensors}, the same on {ranks}{beyond}"
 
         many = sum(not row.same for row in self.rows)
-        words = f"{self.expression}: {many} of {count} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
+        words = f"{self.expression}: {many} of {tensors} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
 
         if self.difference is not None:
             words += f", by at most {number(self.difference)}"
@@ -119,7 +136,8 @@ class TensorTable:
         for row in self._shown()[:MOST_ROWS]:
             shape, dtype, device = row.words()
             letters, norms = row.letters[:MOST_RANKS], row.norms()[:MOST_RANKS]
-            rows.append([row.name, shape, dtype, device, " ".join(letters), norms[0] if row.same else " ".join(norms)])
+            equal = len(set(norms)) == 1
+            rows.append([row.name, shape, dtype, device, " ".join(letters), norms[0] if equal else " ".join(norms)])
 
         lines = [self.sentence()]
         if len(rows) > 1:
@@ -154,5 +172,5 @@ class TensorTable:
 
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
-        key = "In a row, the same letter means the same bytes. The number is the norm."
+        key = "In a row, the same letter means the same bytes, a dot a shard. The number is the norm."
         return table + "".join(f"<p>{line}</p>" for line in (*self._beyond(), key * bool(body)))

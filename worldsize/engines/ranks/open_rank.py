@@ -4,6 +4,7 @@ The work is an object with `do(rank)`, which travels as a payload; output, recor
 run. `cell_work.py` has the kinds of work, `rank_groups.py` the groups; `open_session.py` gives the orders.
 """
 
+import os
 import pickle
 import signal
 import sys
@@ -13,17 +14,20 @@ import types
 from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
-import cloudpickle
 import torch
 import torch.distributed as dist
 
 from worldsize.engines.job import SMALL_BYTES, Job, Use
+from worldsize.engines.ranks.edited_modules import EditedModules
+from worldsize.engines.ranks.notebook_display import show_by
+from worldsize.engines.ranks.pickles import dumps_result
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.ranks.rank_groups import RankGroups, own_device
 from worldsize.engines.ranks.rich_output import RichOutput
+from worldsize.engines.ranks.torch_rank import read_environment
 from worldsize.fabric.interface import Fabric
 from worldsize.failures import Failure, Return
 from worldsize.files import write_whole
@@ -47,6 +51,7 @@ class OpenRank:
         self._at_work = False
         self._begun = 0  # number of orders begun
         self._freed = 0  # number of orders received when last told to abandon one
+        self._modules = EditedModules()
 
         self.output: RichOutput | None = None  # of the current order
         self.last_error: BaseException | None = None  # raised by the last cell
@@ -56,6 +61,7 @@ class OpenRank:
         sys.modules["__main__"] = main  # cloudpickle pickles its definitions by value, as from a notebook
         self.space: dict[str, Any] = main.__dict__
 
+        show_by(self.display)
         channel.free = self._free
         signal.signal(signal.SIGINT, self._leave)
 
@@ -99,17 +105,24 @@ class OpenRank:
                 if self._freed >= self._begun:
                     raise Freed
 
+                for sentence in self._modules.reload_edited():
+                    print(sentence)
                 work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
-                result = cloudpickle.dumps(self._done(work))
+                value = self._done(work)
+                self._channel.end_forked()
+                result = dumps_result(value)
                 if len(result) > SMALL_BYTES:
                     write_whole(order.job.files.of(self.rank, "result"), result)
             finally:
                 self._at_work = False
+                self._modules.note()
         except SystemExit as error:  # ends the order, not the rank
+            self._channel.end_forked(error)
             failure = failure_of(self.rank, error)
             return "failure", replace(failure, kind="raised", type="SystemExit", message=f"{error.code}", code=None)
         except BaseException as error:
+            self._channel.end_forked(error)
             self.last_error = error
             return "failure", failure_of(self.rank, error)
 
@@ -119,6 +132,7 @@ class OpenRank:
     def _begin(self, order: Use) -> None:
         job = order.job
         self._begun += 1
+        self._follow_notebook(job)
         if order.new_groups == "all":
             self._groups.make()
         elif order.new_groups:
@@ -127,6 +141,23 @@ class OpenRank:
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
         self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
+
+    def _follow_notebook(self, job: Job) -> None:
+        """Take over what has changed in the notebook's environment, module path and directory."""
+        changed = {name: value for name, value in job.env.items() if name not in self._channel.own_env}
+        unset = set(job.unset) - self._channel.own_env
+        os.environ.update(changed)
+        for name in unset:
+            os.environ.pop(name, None)
+        if changed or unset:
+            read_environment()
+        if changed.get("OMP_NUM_THREADS", "").isdigit():
+            torch.set_num_threads(max(1, int(changed["OMP_NUM_THREADS"])))
+
+        if job.sys_path:
+            sys.path[:] = [*job.sys_path, *(entry for entry in sys.path if entry not in job.sys_path)]
+        if job.cwd:
+            os.chdir(job.cwd)
 
     def _done(self, work: Any) -> Any:
         return work.do(self)

@@ -6,6 +6,7 @@
 import faulthandler
 import importlib
 import linecache
+import multiprocessing
 import os
 import pickle
 import random
@@ -15,13 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 
 from worldsize.engines import payload
 from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import LastSeen
+from worldsize.engines.ranks.pickles import dumps_result
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.failures import Return
@@ -40,6 +41,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
 
         channel.job = job
+        channel.own_env = frozenset({*env, "RANK"} - {"OMP_NUM_THREADS"})
         channel.last_seen = LastSeen(job.files.of(rank, "last_seen"), MAIN)
         channel.last_seen.note_on_leaving()
         channel.reports = gather(job.origin_s)
@@ -53,12 +55,14 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
-        write_whole(job.files.of(rank, "result"), cloudpickle.dumps(result))
+        channel.end_forked()
+        write_whole(job.files.of(rank, "result"), dumps_result(result))
 
         changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
         unwaited = channel.fabric.unwaited() if channel.fabric else 0
         channel.finish("result", Return(changed=changed, unwaited=unwaited))
     except BaseException as error:
+        channel.end_forked(error)
         channel.finish("failure", failure_of(rank, error))
 
 
@@ -86,6 +90,8 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update({**job.env, **env, "RANK": str(rank)})
     tempfile.tempdir = None  # forget the fork server's choice, the agent's folder
+    # a child of a fork server would start its own children by fork servers: slow, and unable to take along a cell's classes
+    multiprocessing.set_start_method(job.children, force=True)
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
 

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -80,6 +81,7 @@ class RankChannel:
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's debugger prompts
         self.free: Callable[[], None] = lambda: None  # makes the main thread abandon its order
         self.resting = False  # between two orders: no notes, no news
+        self.own_env: frozenset[str] = frozenset()  # variables that say which rank this is
 
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
@@ -89,6 +91,9 @@ class RankChannel:
         joint = socket.socket(socket.AF_UNIX)
         joint.connect(address)
         self._connection = Connection(joint.detach())
+        self._pid = os.getpid()
+        # the agent must notice this rank's end, also while a child lives on
+        os.register_at_fork(after_in_child=self._connection.close)
         self.tell("hello", (rank, os.getpid()))
 
     def tell(self, kind: News, content: Any) -> None:
@@ -109,6 +114,15 @@ class RankChannel:
         with self._lock:
             self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
+
+    def end_forked(self, error: BaseException | None = None) -> None:
+        """End this process if it is a child that the function forked and that came out of it: the result is the rank's."""
+        if os.getpid() == self._pid:
+            return
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        os._exit(0 if error is None else 1)
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Report the end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""

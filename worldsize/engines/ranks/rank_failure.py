@@ -3,14 +3,17 @@
 `failures` puts it into words.
 """
 
+import re
 import time
 import traceback
 
 from worldsize.errors import NotYet
-from worldsize.failures import Failure, Frame, is_package
+from worldsize.failures import Failure, Frame, is_library, is_package
 
 _MAX_ROWS = 10
+_LAST_ROWS = 4  # of these
 _MAX_CHARS = 300
+_FRAME = re.compile(r'  File "(.+)", line \d+, in ')
 
 
 def failure_of(rank: int, error: BaseException) -> Failure:
@@ -38,7 +41,7 @@ def failure_of(rank: int, error: BaseException) -> Failure:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message with its notes, without torch's C++ stack, at most ten lines."""
+    """Return an error's message with its notes, without torch's C++ stack, at most ten lines: the first and the last."""
     try:
         text = str(error).split("\nException raised from")[0]
     except Exception as broken:
@@ -50,10 +53,18 @@ def message_of(error: BaseException) -> str:
             if isinstance(note, str):
                 text += f"\n{note}"
 
-    rows = text.splitlines()
+    rows = [row for row in text.splitlines() if not _is_library_row(row)]
+    if len(rows) > _MAX_ROWS:  # some libraries put the cause first, TensorFlow puts it last
+        rows = [row for row in rows if row.strip()]
     if len(rows) > _MAX_ROWS:
-        rows = [*rows[:_MAX_ROWS], "…"]
+        rows = [*rows[: _MAX_ROWS - _LAST_ROWS], "…", *rows[-_LAST_ROWS:]]
     return "\n".join(row[:_MAX_CHARS] for row in rows)
+
+
+def _is_library_row(row: str) -> bool:
+    """Return whether a row of a message is a frame of a library, as in the tracebacks that TensorFlow's messages contain."""
+    found = _FRAME.match(row)
+    return found is not None and (found[1].startswith("<") or is_library(Frame(found[1], 0, "")))
 
 
 def frames_of(error: BaseException) -> tuple[Frame, ...]:

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,7 +29,12 @@ class RankGroups:
         self._rank, self._world_size, self._origin_s = rank, job.world_size, job.origin_s
         self._store = store
 
+        self._store_port = int(os.environ["MASTER_PORT"])  # a cell may change the variable
         self._made = 0
+        self._earlier: dist.ProcessGroup | None = None  # the default group when the order began
+        self._init_group = dist.init_process_group
+        for module in (dist, dist.distributed_c10d):
+            module.init_process_group = self._init_anew
         self._wire: GlooWire | None = None
         self.fabric: Fabric | None = None
 
@@ -43,8 +49,15 @@ class RankGroups:
 
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-        dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._world_size)
+        self._init_group(backend, store=store, rank=self._rank, world_size=self._world_size)
         self.make_wire(store)
+
+    def _init_anew(self, *args: Any, **kwargs: Any) -> None:
+        """Make the default group as a script asks for it, in place of the one that it found."""
+        if dist.is_initialized() and dist.group.WORLD is self._earlier:
+            dist.destroy_process_group()
+        self._earlier = None
+        self._init_group(*args, **kwargs)
 
     def make_wire(self, store: dist.Store | None = None) -> None:
         """Make the fabric's group only, because the earlier one may hold a message. Every rank must call this at once."""
@@ -58,7 +71,8 @@ class RankGroups:
         return dist.PrefixStore(f"groups {self._made}", self._store)
 
     def recorded(self, link: Link | None, origin_s: float) -> Recorded:
-        """Start a new record of the fabric's messages, shaped by `link`, and send later messages through it."""
+        """Start an order's record of the fabric's messages, shaped by `link`, and send later messages through it."""
+        self._earlier = dist.group.WORLD if dist.is_initialized() else None
         recorded = Recorded(Shaped(self._wire, link) if link else self._wire, origin_s)
         if self.fabric is None:
             self.fabric = Fabric(recorded)
@@ -70,7 +84,7 @@ class RankGroups:
         """Close every connection between ranks, so that no call waits any longer. The store's connections stay."""
         folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
         for name in os.listdir(folder):
-            _shut_down(int(name), int(os.environ["MASTER_PORT"]))
+            _shut_down(int(name), self._store_port)
 
         if dist.is_initialized() and torch.cuda.is_available():
             with suppress(Exception):  # the group may be broken already

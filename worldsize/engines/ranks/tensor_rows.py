@@ -24,7 +24,7 @@ MOST_ROWS = 2_000
 @dataclass(frozen=True)
 class TensorRow:
     """A tensor on one rank. `norm` is the Euclidean norm of its elements, `digest` a hash of its bytes; `sharding`
-    describes the whole tensor of which this is a shard, "" for an unsharded one.
+    describes the whole tensor of which this is a shard, "" for an unsharded one; `is_part`: other ranks have other rows of it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class TensorRow:
     norm: float
     digest: bytes
     sharding: str = ""
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TensorRows:
     def do(self, rank: OpenRank) -> tuple[list[tuple], int]:
         value = Value(self.expression).do(rank)
         tensors = list(tensors_in(value, ""))
-        if not tensors:
+        if not tensors and not may_hold_tensors(value):
             got = type(value).__name__
             raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {got}")
 
@@ -65,6 +66,15 @@ class TensorPart:
             if (name or self.expression) == self.name:
                 return _local(tensor).cpu()
         raise ValueError(f"{self.expression}: this rank has no tensor {self.name}")
+
+
+def may_hold_tensors(value: Any) -> bool:
+    """Return whether a value without tensors may have some: a module, or an optimizer, whose state begins with its first step."""
+    import torch
+
+    if isinstance(value, Mapping):
+        return value.keys() == {"state", "param_groups"}
+    return isinstance(value, (torch.optim.Optimizer, torch.nn.Module))
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -97,8 +107,9 @@ def _row(name: str, tensor: torch.Tensor) -> TensorRow:
     from torch.distributed.tensor import DTensor
 
     own = _local(tensor)
-    sharding = ""
+    sharding, is_part = "", False
     if isinstance(tensor, DTensor):
+        is_part = not all(placement.is_replicate() for placement in tensor.placements)
         sharding = f"of {tuple(tensor.shape)}, {', '.join(map(str, tensor.placements))}"
 
     wide = own.to(torch.complex128 if own.is_complex() else torch.float64)
@@ -108,4 +119,4 @@ def _row(name: str, tensor: torch.Tensor) -> TensorRow:
     digest = hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()
 
     dtype = str(own.dtype).removeprefix("torch.")
-    return TensorRow(name, tuple(own.shape), dtype, str(own.device), norm, digest, sharding)
+    return TensorRow(name, tuple(own.shape), dtype, str(own.device), norm, digest, sharding, is_part)

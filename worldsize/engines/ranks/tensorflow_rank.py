@@ -4,13 +4,17 @@ The fork server has imported tensorflow without starting its runtime; settings t
 fresh process. `rank.py` is the rest of a rank; `tensorflow_session.py` sets its environment.
 """
 
+import functools
 import json
 import os
 import signal
+import tempfile
 import threading
+import types
+from pathlib import Path
 
 from worldsize.engines import payload
-from worldsize.engines.cluster_spec import Task, prepare_tensorflow, start_server
+from worldsize.engines.cluster_spec import Task, corrected_tf_config, prepare_tensorflow, start_server
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import tell_stack_on_signal
 from worldsize.engines.ranks.rank_channel import RankChannel
@@ -20,6 +24,33 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
     _end_with_fork_server()
     tell_stack_on_signal(job.files.of(rank, "stack"))
     prepare_tensorflow(job.tasks.logical_devices, seed)
+    _keep_generated_code_in(job.dir)
+    _correct_tf_config()
+
+
+def _keep_generated_code_in(folder: Path) -> None:
+    """Let AutoGraph write the code that it generates into the run's folder: this process ends too abruptly to remove it."""
+    from tensorflow.python.autograph.pyct import loader  # TensorFlow's own, private
+
+    if hasattr(loader, "tempfile"):
+        write = functools.partial(tempfile.NamedTemporaryFile, dir=folder)
+        loader.tempfile = types.SimpleNamespace(NamedTemporaryFile=write)
+
+
+def _correct_tf_config() -> None:
+    """Let resolvers read the launch's `TF_CONFIG`, also where the function has set another for the same cluster."""
+    import tensorflow as tf
+
+    own = os.environ.get("TF_CONFIG", "")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    original = resolver.__init__
+
+    @functools.wraps(original)
+    def init(self, *args, **kwargs):
+        os.environ["TF_CONFIG"] = corrected_tf_config(os.environ.get("TF_CONFIG", ""), own)
+        original(self, *args, **kwargs)
+
+    resolver.__init__ = init
 
 
 def _end_with_fork_server() -> None:

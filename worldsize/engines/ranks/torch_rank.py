@@ -13,6 +13,7 @@ import torch.distributed as dist
 from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.rank_channel import RankChannel
+from worldsize.engines.ranks.rendezvous import meet_at_own_store
 from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
@@ -23,8 +24,18 @@ from worldsize.pytorch.collective_log import CollectiveLog
 def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    read_environment()
+    meet_at_own_store(job.world_size)
     channel.collectives = CollectiveLog(rank, job.origin_s)
     channel.collectives.install()
+
+
+def read_environment() -> None:
+    """Read variables anew that torch reads at import only, which was in the fork server."""
+    dist.set_debug_level_from_env()
+    init_logs = getattr(torch._logging._internal, "_init_logs", None)  # torch's own, private
+    if "TORCH_LOGS" in os.environ and init_logs is not None:
+        init_logs()
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
@@ -33,9 +44,11 @@ def payload_of(rank: int, job: Job) -> payload.Payload:
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """Return the function's arguments, with the fabric in front if its first parameter is named `fabric`."""
+    """Return the function's arguments: with the fabric in front if its first parameter is named `fabric`, and with `rank` and
+    `world_size` if it begins with these and nobody gave them.
+    """
     if payload.first_parameter(opened.fn) != "fabric":
-        return opened.args
+        return payload.with_rank(opened, rank, job.world_size)
 
     wire = GlooWire(gloo_group(open_store(), rank, job.world_size), job.origin_s)
     channel.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)

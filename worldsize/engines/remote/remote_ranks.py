@@ -109,7 +109,7 @@ class RemoteRanks(Host):
             payload = job.files.payload.read_bytes()
             for start in range(0, len(payload), MAX_CHUNK_BYTES):
                 self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
-        return replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
+        return replace(job, env=job.travelling_env, unset=(), sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
 
     @override
     def use(self, order: Use) -> None:

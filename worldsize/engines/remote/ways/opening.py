@@ -4,6 +4,8 @@
 """
 
 import math
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -103,7 +105,7 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
         change = engine.next_change(_TICK_S)
         if change is not None:
             if change.state == "refused":
-                raise NoHosts(f"hosts.open: {change.name} did not join: {change.reason}")
+                raise NoHosts(f"hosts.open: {change.name} did not join: {change.reason}{_advice(change.reason)}")
             if change.state == "lost":
                 raise NoHosts(f"hosts.open: {change.name} joined and was lost: {change.reason}")
 
@@ -115,3 +117,13 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
                 f"hosts.open: after timeout_s={timeout_s:g} s {len(engine.hosts)} of {way.count} hosts have joined; "
                 f"{way.standing()}. Allow more time (timeout_s=…), or ask for less."
             )
+
+
+def _advice(reason: str) -> str:
+    """Return what to do about a host's interpreter without this package; "" for any other reason."""
+    if not re.search(r"No module named '?worldsize|python3?: (command )?not found", reason):
+        return ""
+    return (
+        '\nName the host\'s interpreter that has worldsize: Ssh([…], python="/path/to/.venv/bin/python"). Here it is '
+        f"{sys.executable}."
+    )

@@ -1,6 +1,8 @@
 """Hosts over a program's standard input and output: ssh, which needs no port but its own, or any other."""
 
+import shlex
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
@@ -38,13 +40,22 @@ def member_command(python: str = "python3", address: str = "") -> list[str]:
     return [python, *_MEMBER, *given]
 
 
+def start_line(python: str = "") -> str:
+    """Return the line for a host's shell: it starts `python`, or else the interpreter at this one's path, or else python3."""
+    if python:
+        return " ".join(member_command(python))
+    same = shlex.quote(sys.executable)
+    return f"test -x {same} && exec {' '.join(member_command(same))}; exec {' '.join(member_command())}"
+
+
 class Ssh(Programs):
     """`Ssh(["n1", "me@n2"])`: hosts to which ssh connects without a password.
 
-    `python` is the interpreter there; `options` go to ssh, such as ("-p", "2222").
+    `python` is the interpreter there, by default the one at this interpreter's path, or else python3; `options` go to ssh, such
+    as ("-p", "2222").
     """
 
-    def __init__(self, hosts: Sequence[str], python: str = "python3", options: Sequence[str] = ()) -> None:
+    def __init__(self, hosts: Sequence[str], python: str = "", options: Sequence[str] = ()) -> None:
         if isinstance(hosts, str) or not hosts or not all(isinstance(host, str) and host for host in hosts):
             raise ValueError(f'Ssh: expected a list of hosts, such as Ssh(["n1", "n2"]), got {hosts!r}')
 
@@ -57,7 +68,7 @@ class Ssh(Programs):
             if host.startswith("-"):
                 raise ValueError(f"Ssh: expected the names of hosts, got {host!r}")
             name = host.partition("@")[2] or host
-            commands[name] = ["ssh", *_SSH_OPTIONS, *options, host, " ".join(member_command(python))]
+            commands[name] = ["ssh", *_SSH_OPTIONS, *options, host, start_line(python)]
         super().__init__(commands)
 
     @override

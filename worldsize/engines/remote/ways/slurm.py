@@ -12,6 +12,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, suppress
@@ -118,6 +119,7 @@ class Slurm(Way):
     The parameters are submitit's, such as cpus_per_task and slurm_account; `timeout_min` is the job's time limit.
     `address` and `ports` (first, last) are where the nodes reach this machine; the default address is the one on the
     route to Slurm's controller. `folder` holds submitit's files, which the nodes must see; default ~/.worldsize/slurm.
+    `python` is the interpreter on the nodes, by default the one at this interpreter's path.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Slurm(Way):
         address: str = "",
         ports: tuple[int, int] | None = None,
         folder: str | Path | None = None,
+        python: str = "",
         **parameters: Any,
     ) -> None:
         for name, value in (("nodes", nodes), ("timeout_min", timeout_min)):
@@ -146,6 +149,7 @@ class Slurm(Way):
                 value = [value] if isinstance(value, str) else list(value)  # a text would be taken by letters
             self.parameters[name] = value
         self._address, self._ports = address, ports
+        self._python = python or sys.executable
         self._folder = Path(folder).expanduser() if folder else Path.home() / ".worldsize" / "slurm"
 
         self._name = ""  # the job's unique name, set before it is submitted
@@ -244,7 +248,7 @@ class Slurm(Way):
     def _submit(self, invitations: list[str], umask: int) -> str:
         """Submit the job and return its number. Raises NoHosts, ValueError."""
         submitit = import_submitit()
-        executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
+        executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm", slurm_python=shlex.quote(self._python))
 
         given = dict(self.parameters)
         options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}  # ours win
@@ -262,7 +266,7 @@ class Slurm(Way):
                 slurm_setup=setup,
             )
         except (NameError, AssertionError, TypeError) as error:
-            raise ValueError(f"Slurm: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"Slurm: {str(error).splitlines()[0]}{_in_our_words(given)}") from None
 
         try:
             with redirect_stderr(io.StringIO()):  # submitit also prints sbatch's error
@@ -317,6 +321,17 @@ def _check(parameters: Mapping[str, Any]) -> None:
                 f"Slurm: expected no {name!r} in slurm_additional_parameters: the job has one task on each node, is not "
                 f"requeued, and leaves the environment here; leave it out."
             )
+
+
+def _in_our_words(parameters: Mapping[str, Any]) -> str:
+    """Return advice on parameters that submitit refuses; "" without any."""
+    for name in parameters:
+        plain = name.removeprefix("slurm_")
+        if plain in ("time", "time_min", "time_limit", "timeout_s"):
+            return ". The time limit is timeout_min=60, in minutes."
+        if plain in ("gpus", "gres", "num_gpus"):
+            return ". The GPUs of each node are gpus_per_node=8."
+    return ". Slurm's own parameters begin with slurm_, such as slurm_partition, slurm_account, slurm_qos."
 
 
 def ask(*command: str) -> subprocess.CompletedProcess[str]:

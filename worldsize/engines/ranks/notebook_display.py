@@ -1,0 +1,71 @@
+"""IPython's `display` in a rank that stays: it shows as the rank's own `display` does, also under `plt.show()`.
+
+Outside of a shell IPython prints the text of what it should display. A rank does not import IPython itself: that costs half
+a second. Therefore its function is replaced when a cell imports it.
+"""
+
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from typing_extensions import override
+
+_HOME = "IPython.core.display_functions"
+
+
+def show_by(show: Callable[..., None]) -> None:
+    """Let IPython's `display` call `show` with the values."""
+    if _HOME in sys.modules:
+        _replace(sys.modules[_HOME], show)
+    else:
+        sys.meta_path.insert(0, _AtImport(show))
+
+
+class _AtImport:
+    """A finder that replaces the function when its module is imported."""
+
+    def __init__(self, show: Callable[..., None]) -> None:
+        self._show = show
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != _HOME:
+            return None
+
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_replace(module: ModuleType) -> None:
+                execute(module)
+                _replace(module, self._show)
+
+            spec.loader.exec_module = execute_and_replace
+        return spec
+
+
+def _replace(module: ModuleType, show: Callable[..., None]) -> None:
+    def display(*values: Any, raw: bool = False, display_id: Any = None, **_: Any) -> Any:
+        """Show values in the cell's output. Updates of what was shown are shown again."""
+        show(*map(_Bundle, values) if raw else values)
+        if display_id:
+            return module.DisplayHandle(None if display_id is True else display_id)
+        return None
+
+    module.display = display  # type: ignore[attr-defined]
+
+
+class _Bundle:
+    """A value that is given as its representations by MIME type."""
+
+    def __init__(self, faces: dict[str, Any]) -> None:
+        self._faces = faces
+
+    @override
+    def __repr__(self) -> str:
+        return str(self._faces.get("text/plain", "")).rstrip("\n")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return self._faces
