@@ -75,7 +75,8 @@ class Collective:
 class Event:
     """A rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
 
-    `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited.
+    `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited. `group` is ""
+    for the fabric's messages, else a process group of `torch.distributed`.
     """
 
     kind: MessageKind
@@ -85,6 +86,7 @@ class Event:
     start_s: float
     end_s: float
     wait_start_s: float | None = None
+    group: str = ""
 
 
 # A message as a recorder keeps it during the run: an `Event`'s fields in a list, the cheapest form per message. A send on its way
@@ -102,6 +104,7 @@ class RankRecord:
     events: tuple[Event, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    lost: int = 0  # collectives of torch's own that its recorder had dropped before they were read
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
@@ -168,14 +171,14 @@ class Trace:
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
     """Merge all ranks' records into one trace: each message's send and receive become one transfer.
 
-    The k-th send from a to b under a tag matches the k-th receive of b from a under that tag.
+    The k-th send from a to b under a tag of a group matches the k-th receive of b from a under that tag of that group.
     """
     records = list(records)
     sends: dict[tuple, list[Event]] = defaultdict(list)
     for record in records:
         for event in record.events:
             if event.kind == "send":
-                sends[record.rank, event.peer, event.tag].append(event)
+                sends[record.rank, event.peer, event.tag, event.group].append(event)
 
     transfers: list[Transfer] = []
     spans: list[Span] = []
@@ -190,7 +193,7 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
                 spans.append(Span(*span, f"to rank {event.peer}", wait_start_s=event.wait_start_s))
             else:
                 spans.append(Span(*span, f"from rank {event.peer}", beside=event.wait_start_s is None))
-                queue = sends.get((event.peer, record.rank, event.tag))
+                queue = sends.get((event.peer, record.rank, event.tag, event.group))
                 sent = queue.pop(0) if queue else event  # the sender's side is lost if the sender was killed
                 transfers.append(
                     Transfer(

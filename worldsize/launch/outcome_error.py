@@ -58,7 +58,7 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         return errors.Interrupted("\n".join([f"stopped after {after_s:.1f} s", *where, hint]), run)
 
     if outcome.status == "deadlock":
-        return errors.Deadlock("\n".join([failures.deadlock_line(outcome.waits), *where]), run, hint)
+        return errors.Deadlock("\n".join([failures.deadlock_line(outcome.waits, outcome.cause), *where]), run, hint)
 
     if outcome.status == "timeout":
         these = f"these {'tasks' if run.tasks else 'ranks'} of {job.world_size} were not done"
@@ -78,6 +78,7 @@ _NO_MODULE = (
     "ranks on other hosts import only modules that are there: copy a module beside the notebook to the folder where the host "
     "was started, or to its PYTHONPATH"
 )
+_WHERE_THROWN = re.compile(r"^what\(\):\s*(\[enforce fail at [^\]]*\]\s*)?")
 _FATAL = re.compile(r"F\d{4} ")  # begins a fatal line of TensorFlow's and torch's C++ logs
 
 # messages of Python, requests, curl and TensorFlow for an unknown name or an unreachable network
@@ -99,6 +100,10 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     if first.kind == "signal":
         fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
         rows += [f"  its last fatal line: {line[:200]}" for line in fatal[-1:]]
+        thrown = [line.strip() for line in run.log(first.rank).splitlines() if line.lstrip().startswith("what():")]
+        rows += [f"  it said: {_WHERE_THROWN.sub('', line)[:300]}" for line in thrown[-1:]]
+    if outcome.cause:
+        rows.append(outcome.cause)
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)
