@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from worldsize.units import count
+
 MessageKind = Literal["send", "recv"]
 
 
@@ -105,6 +107,7 @@ class RankRecord:
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
     lost: int = 0  # collectives of torch's own that its recorder had dropped before they were read
+    unseen: str = ""  # what nobody can record, such as calls from C++ in a torch without a recorder
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
@@ -126,12 +129,13 @@ def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin
 
 @dataclass(frozen=True)
 class Trace:
-    """The events of all ranks of a run, in order of their start."""
+    """The events of all ranks of a run, in order of their start. `unseen` says what is missing, "" if nothing is known to be."""
 
     world_size: int
     transfers: tuple[Transfer, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    unseen: str = ""
 
     def sent_bytes(self, rank: int) -> int:
         return sum(t.size_bytes for t in self.transfers if t.src == rank)
@@ -207,7 +211,16 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
         transfers=tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
         spans=tuple(sorted(spans, key=lambda s: s.start_s)),
         collectives=tuple(sorted(collectives, key=lambda c: c.start_s)),
+        unseen=_unseen(records),
     )
+
+
+def _unseen(records: Iterable[RankRecord]) -> str:
+    lost = sum(record.lost for record in records)
+    said = {record.unseen: None for record in records if record.unseen}
+    if lost:
+        said[f"{count(lost, 'collective')} of torch's own were not recorded"] = None
+    return "; ".join(said)
 
 
 def chrome_events(trace: Trace) -> list[dict]:

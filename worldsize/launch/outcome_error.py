@@ -67,6 +67,8 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
+        if "no flight recorder" in run.trace.unseen:
+            rows.append("this torch has no flight recorder: a hang in its own communication ends only at the time limit")
         return errors.RunTimedOut("\n".join(rows), run, hint)
 
     first = failures.first_failure(outcome.failures)

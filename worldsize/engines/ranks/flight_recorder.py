@@ -7,6 +7,7 @@ an older torch lacks.
 """
 
 import json
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
@@ -44,10 +45,6 @@ class Entry:
     timeout_s: float
 
 
-def exists() -> bool:
-    return _dump is not None
-
-
 @dataclass(eq=False)
 class FlightRecorder:
     """This rank's reader of the recorder. `log` tells which calls Python saw."""
@@ -59,6 +56,7 @@ class FlightRecorder:
     _calls: int = 0  # Python's at the last reading
     lost: int = 0  # entries that the ring buffer had dropped before they were read
     _since_ns: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # the channel's thread reads too
 
     def begin(self) -> None:
         """Forget what was posted so far, when a new record begins."""
@@ -74,6 +72,12 @@ class FlightRecorder:
         status = json.loads(_dump(includeCollectives=False)).get("pg_status", {})
         return sum(max(0, int(group["last_enqueued_collective"])) for group in status.values())
 
+    def unseen(self) -> str:
+        """Return what is missing without a recorder, if this process has used `torch.distributed`; else ""."""
+        if _dump is not None or not self.log.meetings:
+            return ""
+        return "this torch has no flight recorder: collectives that it calls from C++ are missing"
+
     def keep_up(self, origin_s: float) -> None:
         """Read the recorder if its ring buffer could lose entries that only it has seen."""
         if abs(self._count() - self._enqueued - (self.log.calls - self._calls)) >= _MANY:
@@ -88,7 +92,11 @@ class FlightRecorder:
         return (*self._rows, *running)
 
     def _read(self, origin_s: float) -> list[Collective]:
-        """Take in all new entries that are over, and return those that are not."""
+        """Take in all new entries up to the first that is not over, and return the rest."""
+        with self._lock:
+            return self._read_alone(origin_s)
+
+    def _read_alone(self, origin_s: float) -> list[Collective]:
         self._enqueued, self._calls = self._count(), self.log.calls
         now_ns = time.time_ns()
         open_now = [(thread, start_ns, now_ns) for thread, start_ns in self.log.open_ns.copy().values()]
@@ -101,11 +109,12 @@ class FlightRecorder:
         for entry in self.entries():
             if entry.created_ns < self._since_ns or entry.record < self._next:
                 continue
-            if self._next >= 0 and entry.record > self._next and not running:
-                self.lost += entry.record - self._next
-            if not running:
+            seen = _within(calls.get(entry.thread), entry.created_ns)
+            if not running and (entry.over or seen):
+                if self._next >= 0:
+                    self.lost += entry.record - self._next
                 self._next = entry.record + 1
-            if _within(calls.get(entry.thread), entry.created_ns):
+            if seen:
                 continue
 
             start_s = entry.created_ns * 1e-9 - wall_s
