@@ -89,7 +89,7 @@ class Wait:
 class Standing:
     """The position of a rank when the run was stopped: its wait, its stack, its last completed message.
 
-    `collective` names the framework call that the rank waited in.
+    `collective` names the framework call that the rank waited in, `awaits` the ranks for which it would have waited for ever.
     """
 
     rank: int
@@ -98,6 +98,7 @@ class Standing:
     last_message: Event | None = None
     answered: bool = True
     collective: str = ""
+    awaits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned.
+    """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned. `cause` says
+    why ranks that wait in torch's own communication can never go on, or what they disagreed about before one was killed.
 
     For ranks that stay, `freed` were still at work at the end, and `killed` did not come free.
     """
@@ -131,6 +133,7 @@ class Outcome:
     reason: str = ""
     freed: tuple[int, ...] = ()
     killed: tuple[int, ...] = ()
+    cause: str = ""
 
 
 def first_failure(failures: Sequence[Failure]) -> Failure:
@@ -302,8 +305,12 @@ def leaving(failure: Failure) -> str:
         return f"killed by signal {failure.code}"
 
 
-def deadlock_line(waits: Sequence[Wait]) -> str:
-    """Return a deadlock in one line: "deadlock: rank 0 waits for 1 (recv), rank 1 waits for anyone (recv, tag 2)"."""
+def deadlock_line(waits: Sequence[Wait], cause: str = "") -> str:
+    """Return a deadlock in one line: "deadlock: rank 0 waits for 1 (recv), rank 1 waits for anyone (recv, tag 2)", or its `cause`
+    in torch's own communication.
+    """
+    if cause:
+        return f"deadlock: {cause}"
     return f"deadlock: {', '.join(map(wait_in_short, waits))}"
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from worldsize.units import count
+
 MessageKind = Literal["send", "recv"]
 
 
@@ -75,7 +77,8 @@ class Collective:
 class Event:
     """A rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
 
-    `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited.
+    `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited. `group` is ""
+    for the fabric's messages, else a process group of `torch.distributed`.
     """
 
     kind: MessageKind
@@ -85,6 +88,7 @@ class Event:
     start_s: float
     end_s: float
     wait_start_s: float | None = None
+    group: str = ""
 
 
 # A message as a recorder keeps it during the run: an `Event`'s fields in a list, the cheapest form per message. A send on its way
@@ -102,6 +106,8 @@ class RankRecord:
     events: tuple[Event, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    lost: int = 0  # collectives of torch's own that its recorder had dropped before they were read
+    unseen: str = ""  # what nobody can record, such as calls from C++ in a torch without a recorder
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
@@ -123,12 +129,13 @@ def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin
 
 @dataclass(frozen=True)
 class Trace:
-    """The events of all ranks of a run, in order of their start."""
+    """The events of all ranks of a run, in order of their start. `unseen` says what is missing, "" if nothing is known to be."""
 
     world_size: int
     transfers: tuple[Transfer, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    unseen: str = ""
 
     def sent_bytes(self, rank: int) -> int:
         return sum(t.size_bytes for t in self.transfers if t.src == rank)
@@ -168,14 +175,14 @@ class Trace:
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
     """Merge all ranks' records into one trace: each message's send and receive become one transfer.
 
-    The k-th send from a to b under a tag matches the k-th receive of b from a under that tag.
+    The k-th send from a to b under a tag of a group matches the k-th receive of b from a under that tag of that group.
     """
     records = list(records)
     sends: dict[tuple, list[Event]] = defaultdict(list)
     for record in records:
         for event in record.events:
             if event.kind == "send":
-                sends[record.rank, event.peer, event.tag].append(event)
+                sends[record.rank, event.peer, event.tag, event.group].append(event)
 
     transfers: list[Transfer] = []
     spans: list[Span] = []
@@ -190,7 +197,7 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
                 spans.append(Span(*span, f"to rank {event.peer}", wait_start_s=event.wait_start_s))
             else:
                 spans.append(Span(*span, f"from rank {event.peer}", beside=event.wait_start_s is None))
-                queue = sends.get((event.peer, record.rank, event.tag))
+                queue = sends.get((event.peer, record.rank, event.tag, event.group))
                 sent = queue.pop(0) if queue else event  # the sender's side is lost if the sender was killed
                 transfers.append(
                     Transfer(
@@ -204,7 +211,16 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
         transfers=tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
         spans=tuple(sorted(spans, key=lambda s: s.start_s)),
         collectives=tuple(sorted(collectives, key=lambda c: c.start_s)),
+        unseen=_unseen(records),
     )
+
+
+def _unseen(records: Iterable[RankRecord]) -> str:
+    lost = sum(record.lost for record in records)
+    said = {record.unseen: None for record in records if record.unseen}
+    if lost:
+        said[f"{count(lost, 'collective')} of torch's own were not recorded"] = None
+    return "; ".join(said)
 
 
 def chrome_events(trace: Trace) -> list[dict]:

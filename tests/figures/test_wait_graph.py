@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize import figures
-from worldsize.errors import Deadlock, RunTimedOut
+from worldsize.errors import Deadlock
 from worldsize.failures import Outcome, Standing, Wait
 from worldsize.figures.wait_graph import WaitArrow, arrows, circle, finding, hangs
 from worldsize.launch import launch
@@ -95,11 +95,25 @@ def test_of_a_real_deadlock_the_line_and_the_time_are_told():
     assert "waits in recv from rank 1 for " in picture.alt and "fabric.recv(torch.zeros(3), 1 - fabric.rank)" in picture.alt
 
 
-def test_a_circle_of_torch_s_own_messages_is_known_when_the_time_is_up():
+def test_a_circle_of_torch_s_own_messages_is_drawn_as_one_of_the_fabric_s():
     def both_receive():
         dist.init_process_group("gloo")
         dist.recv(torch.zeros(3), 1 - dist.get_rank())
 
-    with pytest.raises(RunTimedOut) as caught:
-        launch(both_receive, 2, timeout_s=2)
+    with pytest.raises(Deadlock) as caught:
+        launch(both_receive, 2)
     assert result.picture(caught.value.run).alt.startswith("Rank 0 and rank 1 wait for each other.")
+
+
+def test_ranks_that_wait_for_a_rank_which_returned_point_at_it():
+    def only_one_returns():
+        dist.init_process_group("gloo")
+        if dist.get_rank():
+            dist.barrier()
+
+    with pytest.raises(Deadlock) as caught:
+        launch(only_one_returns, 3)
+    run = caught.value.run
+    assert arrows(run.outcome, 3) == [WaitArrow(1, 0), WaitArrow(2, 0)]
+    alt = result.picture(run).alt
+    assert alt.startswith("Rank 0 returned; ranks 1, 2 wait in barrier.") and "stopped" not in alt

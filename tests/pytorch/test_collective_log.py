@@ -97,9 +97,12 @@ def late_message(way):
 
 
 @pytest.mark.parametrize("way", ["recv", "recv by name", "irecv", "batch"])
-def test_a_wait_for_a_message_of_torch_s_own_names_its_peer(way):
-    found = [s.label for s in launch(late_message, 2, args=(way,)).trace.spans if s.rank == 0 and s.kind == "wait"]
-    assert "recv from rank 1" in found
+def test_a_message_of_torch_s_own_is_a_transfer_and_its_wait_names_the_peer(way):
+    trace = launch(late_message, 2, args=(way,)).trace
+    (transfer,) = trace.transfers
+    assert (transfer.src, transfer.dst, transfer.size_bytes) == (1, 0, 12)
+    (wait,) = [s for s in trace.spans if s.rank == 0 and s.kind == "recv"]
+    assert wait.label == "from rank 1" and wait.end_s - wait.start_s > 0.1
 
 
 def test_a_wait_that_gave_up_has_ended():

@@ -252,7 +252,7 @@ def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> Arena
 
     where = failures.render_standings(outcome.standings, run.tasks)
     if outcome.status == "deadlock":
-        message = "\n".join([failures.deadlock_line(outcome.waits), *where])
+        message = "\n".join([failures.deadlock_line(outcome.waits, outcome.cause), *where])
         return ArenaResult("deadlock", message, trace=run.trace, waits=outcome.waits)
 
     if outcome.status == "timeout":

@@ -13,7 +13,8 @@ from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
 NewsKind = Literal[
-    "hello", "entered", "progress", "blocked", "request", "waits", "where", "prompt", "result", "failure", "silent", "exited"
+    "hello", "entered", "progress", "blocked", "stalled", "request", "waits", "posts", "where", "prompt", "result", "failure",
+    "silent", "exited",
 ]
 
 

@@ -5,6 +5,7 @@ are freed: each returns with its state within `FREED_S`, or is killed. Between o
 a rank may end at any time. `ranks/open_rank.py` is the rank's side.
 """
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -75,6 +76,7 @@ class OpenSession(TorchSession):
         self.job, self.asked, self.stopped = order.job, set(order.ranks), False
         for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
             kept.clear()
+        self.cause, self.awaited, self.look_s, self.looks, self.stalled_s = "", {}, math.inf, 0, -math.inf
         for ranks in (self.freed, self.held):
             ranks.clear()
 

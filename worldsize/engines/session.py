@@ -6,13 +6,14 @@ A single host is no special case. `torch_session.py` and `tensorflow_session.py`
 
 import math
 import multiprocessing.connection as mpc
+import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from worldsize import units
-from worldsize.engines.deadlock import deadlock
+from worldsize.engines.deadlock import Posts, cause, deadlock, disagreement, stuck
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
@@ -23,6 +24,10 @@ START_S = 120.0  # for all ranks to enter their function: a slow import does not
 _SETTLE_S = 0.15  # after a failure, for other ranks' news: the first failure must be told from its echoes
 _ECHO_S = 0.5  # more, while only echoes are known, for the cause to show
 _ANSWER_S = 1.0  # for a rank to say where it stands: usually milliseconds, longer on a busy machine
+_STALL_S = 2.0  # the age of a rank's word that it stands, after which another rank's end is no reason to look
+_LOOKS, _LOOK_LATER_S = 3, 0.2  # after a rank began to stand, or another ended: a thread may be about to sleep
+_LOOK_AGAIN_S = 0.1  # between the two looks that prove a deadlock in torch's own communication
+_QUIET_CPU_S = 1e-3  # of a rank's other threads between the two looks, at most, if nothing is under way
 _MOST_S = 1e6  # the longest single wait: the system's call does not take infinity
 EXIT_S = 2.0  # for a process to end after its channel closed
 
@@ -56,7 +61,13 @@ class Session:
     exit_codes: dict[int, int | None] = field(default_factory=dict)  # of silent ranks
     blocked: dict[int, int] = field(default_factory=dict)  # its count of wait changes when it reported itself blocked
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
+    posts: dict[int, Posts | None] = field(default_factory=dict)  # answers to the last "posts"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
+    look_s: float = math.inf  # when to look next whether ranks wait for ever in torch's own communication
+    looks: int = 0  # to come, unless a rank reports more
+    stalled_s: float = -math.inf  # when a rank last said that it stands where it may wait
+    cause: str = ""  # of a deadlock in torch's own communication
+    awaited: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by rank of such a deadlock: whom it waits for
     held: set[int] = field(default_factory=set)  # ranks whose debugger waits for a command
     killed: set[int] = field(default_factory=set)  # on another rank's request
     stopped: bool = False
@@ -112,6 +123,7 @@ class Session:
             entered_s=self.entered_s,
             returned=self.returned,
             waits=waits,
+            cause=self.cause,
         )
 
     def _choose(self) -> Setup:
@@ -192,7 +204,7 @@ class Session:
         while self._awaited() - set(self.returned):
             listened_s = time.monotonic()
             held = bool(self.held)
-            self._listen(math.inf if held else deadline_s - listened_s)
+            self._listen(math.inf if held else min(deadline_s, self.look_s) - listened_s)
             if held:  # the clock stops while a person debugs a rank
                 deadline_s += time.monotonic() - listened_s
 
@@ -205,12 +217,17 @@ class Session:
 
             if self.failures or self.silent:
                 self._settle()
+                if any((each.kind, each.code) == ("signal", signal.SIGABRT) for each in self.failures.values()):
+                    self.cause = disagreement(self._ask_posts())
                 return "failed", ()
 
             if self.blocked and set(self.blocked) >= self._live():
                 waits = self._deadlocked()
                 if waits:
                     return "deadlock", waits
+
+            if time.monotonic() >= self.look_s and self._stuck_in_torch():
+                return "deadlock", ()
 
             if time.monotonic() >= deadline_s:
                 return "timeout", ()
@@ -258,6 +275,11 @@ class Session:
             self.entered_s[rank] = content
         elif news.kind == "result":
             self.returned[rank] = content
+            if time.monotonic() - self.stalled_s < _STALL_S:
+                self.look_s, self.looks = 0.0, _LOOKS
+        elif news.kind == "stalled":
+            self.look_s = self.stalled_s = time.monotonic()
+            self.looks = max(self.looks, _LOOKS if content else 1)
         elif news.kind == "failure":
             self.failures[rank] = content
         elif news.kind == "silent":
@@ -274,6 +296,8 @@ class Session:
             self.kernel.send(content)
         elif news.kind == "waits":
             self.published[rank] = content
+        elif news.kind == "posts":
+            self.posts[rank] = content
         elif news.kind == "where":
             self.standings[rank] = content
         else:
@@ -327,6 +351,38 @@ class Session:
         self._ask("waits", set(range(self.job.world_size)), self.published)
         return {rank: said for rank, said in self.published.items() if said is not None}
 
+    def _stuck_in_torch(self) -> bool:
+        """Ask every rank what it has posted, twice: ranks wait for ever if no post can match, and their answers are equal."""
+        self.looks -= 1
+        self.look_s = time.monotonic() + _LOOK_LATER_S if self.looks else math.inf
+        first = self._ask_posts()
+        found = stuck(first, quiet=True)
+        if not found:
+            return False
+
+        second_s = time.monotonic() + _LOOK_AGAIN_S
+        while self._heard_before(second_s):
+            if self.failures or self.silent or self.stopped:
+                return False
+        second = self._ask_posts()
+        same = found.keys() <= second.keys()
+        quiet = same and all(second[rank].other_cpu_s - first[rank].other_cpu_s < _QUIET_CPU_S for rank in found)
+        if same and stuck(second, quiet) == found:
+            same = all(replace(first[rank], other_cpu_s=0.0) == replace(second[rank], other_cpu_s=0.0) for rank in found)
+            if same and not (self.failures or self.silent or self.stopped):
+                self.cause = cause(found, second, set(self.returned))
+                self.awaited, self.posts = found, {**second}
+                return True
+
+        self.look_s, self.looks = time.monotonic() + _LOOK_AGAIN_S, max(1, self.looks)
+        return False
+
+    def _ask_posts(self) -> dict[int, Posts]:
+        """Return what the ranks that answer in time have posted."""
+        self.posts = {}
+        self._ask("posts", set(range(self.job.world_size)), self.posts)
+        return {rank: said for rank, said in self.posts.items() if said is not None}
+
     def _ask(self, question: Question, ranks: set[int], answers: dict[int, Any]) -> None:
         """Ask `ranks` a question, and listen until every rank that can answer has, or until `_ANSWER_S` has passed."""
         asked = ranks & self.connected
@@ -345,7 +401,11 @@ class Session:
         answers: list[Standing] = []
         for rank in sorted(self._live() & asked):
             if rank in self.standings:
-                answers.append(self.standings[rank])
+                standing = self.standings[rank]
+                if rank in self.awaited:
+                    where = "" if standing.wait else self.posts[rank].where
+                    standing = replace(standing, awaits=self.awaited[rank], collective=where or standing.collective)
+                answers.append(standing)
             else:
                 answers.append(self.host_of(rank).seen_last(rank))
         return tuple(answers)

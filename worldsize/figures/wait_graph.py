@@ -41,7 +41,7 @@ def hangs(run: Any) -> bool:
     outcome = getattr(run, "outcome", None)
     if outcome is None or outcome.status not in ("deadlock", "timeout"):
         return False
-    if not all(standing.wait or standing.collective for standing in outcome.standings):
+    if outcome.status == "timeout" and not all(standing.wait or standing.collective for standing in outcome.standings):
         return False
     return bool(arrows(outcome, run.world_size))
 
@@ -51,7 +51,11 @@ def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
     edges = []
     for standing in sorted(outcome.standings, key=lambda s: s.rank):
         rank, wait = standing.rank, standing.wait
-        if wait is not None and wait.peer is not None:
+        if standing.awaits:
+            edges += [WaitArrow(rank, other) for other in standing.awaits]
+        elif outcome.cause:
+            continue  # this rank goes on
+        elif wait is not None and wait.peer is not None:
             edges.append(WaitArrow(rank, wait.peer))
         elif wait is not None:
             edges += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other != rank]
@@ -136,6 +140,8 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
     """Return the headline: a circle, a rank that waits for an ended one, or the ranks missing from a collective."""
     found = arrows(outcome, world_size)
     closed = circle(found)
+    if outcome.cause and (not closed or " called " in outcome.cause):
+        return _capital(outcome.cause)
     if len(closed) == 2:
         one, other = failures.name(closed[0], tasks), failures.name(closed[1], tasks)
         return f"{_capital(one)} and {other} wait for each other"

@@ -69,7 +69,7 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         return errors.Interrupted("\n".join([f"stopped after {after_s:.1f} s", *where, hint]), run)
 
     if outcome.status == "deadlock":
-        return errors.Deadlock("\n".join([failures.deadlock_line(outcome.waits), *where]), run, hint)
+        return errors.Deadlock("\n".join([failures.deadlock_line(outcome.waits, outcome.cause), *where]), run, hint)
 
     if outcome.status == "timeout":
         these = f"these {'tasks' if run.tasks else 'ranks'} of {job.world_size} were not done"
@@ -78,6 +78,8 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
+        if "no flight recorder" in run.trace.unseen:
+            rows.append("this torch has no flight recorder: a hang in its own communication ends only at the time limit")
         more_s = f"{10 * job.timeout_s:g}"
         option = f"%%ranks --timeout {more_s}, or world.run(…, timeout_s={more_s})" if job.world else f"timeout_s={more_s}"
         rows.append(f"more time: {option}")
@@ -112,15 +114,16 @@ _OWN_LOOPBACK = (
     'it in a rank; or run `import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again, to use the '
     "machine's network"
 )
+_WHERE_THROWN = re.compile(r"^\[enforce fail at [^\]]*\]\s*")
 _WHAT = re.compile(r"^\s*what\(\):\s+(.+)", re.MULTILINE)  # of an exception in C++ that nobody caught
 
 
 def _last_fatal(run: Run, rank: int) -> str:
     """Return the last words of a rank's native code: of an exception in C++, or a fatal line of its logs; "" without any."""
-    log = run.native_log(rank) or run.log(rank)
+    log = f"{run.native_log(rank)}\n{run.log(rank)}"
     whats = _WHAT.findall(log)
     if whats:
-        return whats[-1].strip()[:400]
+        return _WHERE_THROWN.sub("", whats[-1].strip())[:400]
     fatal = [line for line in log.splitlines() if _FATAL.match(line)]
     return fatal[-1][:200] if fatal else ""
 
@@ -133,6 +136,8 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
         fatal = _last_fatal(run, first.rank)
         if fatal:
             rows.insert(1, f"  its last fatal line: {fatal}")
+    if outcome.cause:
+        rows.append(outcome.cause)
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)

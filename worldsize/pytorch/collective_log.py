@@ -2,15 +2,19 @@
 
 Messages inside a collective bypass the fabric, so only the call is recorded: operation, bytes of this rank's input, start and
 end. Waits outside a collective (for an `async_op=True` handle, for a rendezvous) become "wait" spans. FSDP2 calls from Python and
-is recorded too. Left out: calls from C++ (DDP's reducer, unless it has a communication hook), and waits of threads other than the
-rank's own.
+is recorded too. A message of `torch.distributed` itself (`dist.send`, `isend`, a batch's, a pipeline's) becomes an `Event`, like
+one of the fabric. Left out: collectives called from C++, such as DDP's (`engines.ranks.flight_recorder` has those), and waits of
+threads other than the rank's own.
 """
 
 import functools
 import itertools
+import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +22,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from worldsize.failures import Wait, where_it_waits
-from worldsize.trace import Collective, MessageKind, Span
+from worldsize.trace import Collective, Event, MessageKind, Span
 
 OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
@@ -27,9 +31,8 @@ OPERATIONS = (
 # PyTorch 2.13 keeps these names and calls the newer ones; earlier versions have only these
 _OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 RENDEZVOUS = ("init_process_group", "new_group")
-_PEER: dict[str, tuple[MessageKind, str]] = {  # messages of `torch.distributed` itself: (kind, name of the peer's argument)
-    "send": ("send", "dst"), "isend": ("send", "dst"), "recv": ("recv", "src"), "irecv": ("recv", "src"),
-}  # fmt: skip
+_MESSAGES: dict[str, MessageKind] = {"send": "send", "recv": "recv", "recv_anysource": "recv"}  # methods of a ProcessGroup
+_OWN_MEETING = {"timeout", "store", "init_method", "use_local_synchronization"}  # arguments
 _LEAST_WAIT_S = 1e-3  # shorter waits are too short to be seen
 _INPUT = {  # place and name of this rank's input, where it is not the first argument
     "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
@@ -38,11 +41,31 @@ _INPUT = {  # place and name of this rank's input, where it is not the first arg
 }  # fmt: skip
 
 
+@dataclass(eq=False, slots=True)
+class PeerCall:
+    """A message of `torch.distributed` itself, the `number`-th of its channel. `end_s` is None before somebody waited for it."""
+
+    kind: MessageKind
+    peer: int | None
+    tag: int
+    group: str
+    number: int
+    size_bytes: int
+    start_s: float
+    end_s: float | None = None
+    wait_start_s: float | None = None
+
+
+def channel(group: str, src: int | None, dst: int | None, tag: int) -> str:
+    """Return the name of the messages from `src` (None: from anyone) to `dst` under a tag, in order within a group."""
+    return f"{group} {'*' if src is None else src}>{dst} {tag}"
+
+
 class CollectiveLog:
     """A recorder of this process's collectives after `install()`. Times are seconds since `origin_s`."""
 
     def __init__(self, rank: int, origin_s: float) -> None:
-        self._rank, self._origin_s = rank, origin_s
+        self.rank, self._origin_s = rank, origin_s
         self._rows: list[Collective] = []
         self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, start
         self._begun: set[int] = set()  # open calls that have returned: the rank goes on meanwhile
@@ -52,7 +75,24 @@ class CollectiveLog:
         self._peer_wait: Wait | None = None  # the same wait, if it is for a message
         self._inside = 0  # depth of recorded calls in the rank's own thread
         self._thread = threading.get_ident()
-        self._op_of_work: dict[int, str | Wait] = {}
+        self._op_of_work: dict[int, str | PeerCall] = {}
+
+        # read by `engines.ranks`: what the flight recorder need not tell again, and who has posted what to whom
+        self.calls_ns: list[tuple[int, int, int]] = []  # recorded calls on the wall clock: thread, start, end
+        self.open_ns: dict[int, tuple[int, int]] = {}  # by number of the call: thread and start
+        self.calls = 0  # recorded calls of collectives so far
+        self.backwards_ns: list[tuple[int, int, int]] = []  # backward passes: thread, start, end
+        self.backwards = 0  # begun so far
+        self.messages: list[PeerCall] = []
+        self.sent: Counter[str] = Counter()  # by channel: messages posted
+        self.asked_for: Counter[str] = Counter()  # by channel: receives posted
+        self.taken: Counter[str] = Counter()  # by receiver's group and tag: receives that ended
+        self.meetings: Counter[str] = Counter()  # by rendezvous: calls begun
+        self.meets_all = True  # whether the latest rendezvous needs all ranks, and has no time limit of its own
+        self.awaited: PeerCall | str | None = None  # what the rank's own thread waits for outside a collective
+        self.born_ns = 0  # when the current default group was asked for, on the wall clock
+        self.groups: dict[str, tuple[int, ...]] = {}  # every group so far, by key: the ranks of its members
+        self._places: dict[str, tuple[str, tuple[int, ...]]] = {}  # by name of a current group: key and members
 
     def install(self) -> None:
         """Wrap the functions of `torch.distributed` in this process."""
@@ -61,21 +101,18 @@ class CollectiveLog:
             name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
             wrapped[name] = self._recorded(op, getattr(distributed_c10d, name))
         for name in RENDEZVOUS:
-            wrapped[name] = self._waiting_in(getattr(distributed_c10d, name), name)
-        for name, (op, peer) in _PEER.items():
-            original = getattr(distributed_c10d, name)
-            of = functools.partial(self._wait_for_peer, op, peer)
-            if name.startswith("i"):
-                wrapped[name] = self._noted(original, of)
-            else:
-                wrapped[name] = self._waiting_in(original, of)
+            wrapped[name] = self._waiting_in(self._meeting(getattr(distributed_c10d, name), name), name)
+        wrapped["destroy_process_group"] = self._remembering(distributed_c10d.destroy_process_group)
 
         for name, function in wrapped.items():
             setattr(dist, name, function)
             setattr(distributed_c10d, name, function)
+        for name, kind in _MESSAGES.items():
+            setattr(dist.ProcessGroup, name, self._noted(getattr(dist.ProcessGroup, name), kind))
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
             setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), f"store.{name}"))
+        torch.autograd._engine_run_backward = self._passing_back(torch.autograd._engine_run_backward)
 
     def peer_wait(self) -> Wait | None:
         """Return the message of `torch.distributed` itself that the rank now waits for, or None."""
@@ -84,6 +121,30 @@ class CollectiveLog:
     def begin(self, origin_s: float) -> None:
         """Clear the record; from now on times are seconds since `origin_s`. Open calls stay open."""
         self._origin_s, self._rows, self._waits = origin_s, [], []
+        self.messages, self.calls_ns, self.backwards_ns, self.backwards = [], [], [], 0
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the messages of `torch.distributed` itself that were sent, or received and waited for."""
+        found: list[Event] = []
+        for call in list(self.messages):
+            if call.peer is None or (call.kind == "recv" and call.end_s is None):
+                continue
+            end_s = call.start_s if call.end_s is None else call.end_s
+            wait_s = None if call.wait_start_s is None else call.wait_start_s - self._origin_s
+            start_s, end_s = call.start_s - self._origin_s, end_s - self._origin_s
+            found.append(Event(call.kind, call.peer, call.tag, call.size_bytes, start_s, end_s, wait_s, call.group))
+        return tuple(found)
+
+    def known_groups(self) -> dict[str, tuple[int, ...]]:
+        """Return every group so far, by key, with the ranks of its members. A key has the count of `init_process_group`."""
+        for group, ranks in list(distributed_c10d._world.pg_group_ranks.items()):
+            name = distributed_c10d._world.pg_names.get(group)
+            if name is not None:
+                self.groups[self.key(name)] = tuple(ranks)
+        return dict(self.groups)
+
+    def key(self, name: str) -> str:
+        return f"{self.meetings['init_process_group']}:{name}"
 
     def rows(self) -> tuple[Collective, ...]:
         """Return the collectives that ended, then the open ones, up to this moment."""
@@ -117,7 +178,10 @@ class CollectiveLog:
             size_bytes = _size(args, kwargs, *_INPUT.get(name, (0, "")))
             number = next(self._numbers)
             self._open[number] = name, size_bytes, time.monotonic()
-            own = threading.get_ident() == self._thread
+            thread, began_ns = threading.get_ident(), time.time_ns()
+            own = thread == self._thread
+            self.calls += 1
+            self.open_ns[number] = thread, began_ns
             self._inside += own
             try:
                 work = original(*args, **kwargs)
@@ -126,6 +190,8 @@ class CollectiveLog:
                 raise
             finally:
                 self._inside -= own
+                self.calls_ns.append((thread, began_ns, time.time_ns()))
+                del self.open_ns[number]
 
             if work is None:
                 self._close(number, blocking=own)
@@ -137,58 +203,133 @@ class CollectiveLog:
 
         return wrapper
 
-    def _noted(self, original: Callable, what: Callable[..., Wait]) -> Callable:
-        """Wrap `original` to remember what its handle waits for."""
+    def _noted(self, original: Callable, kind: MessageKind) -> Callable:
+        """Wrap a message's method of a process group to record it, and to remember what its handle waits for."""
+        anyone = "anysource" in original.__name__
 
         @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            work = original(*args, **kwargs)
+        def wrapper(group: dist.ProcessGroup, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            start_s = time.monotonic()
+            work = original(group, tensors, *args, **kwargs)
             if work is not None:
-                self._op_of_work[id(work)] = what(*args, **kwargs)
+                given = [*args, *kwargs.values()]  # the peer's rank in the group, then the tag
+                key, members = self._place(group)
+                peer = None if anyone else members[given.pop(0)]
+                tag = given[0] if given else 0
+
+                counts = self.sent if kind == "send" else self.asked_for
+                name = channel(key, self.rank, peer, tag) if kind == "send" else channel(key, peer, self.rank, tag)
+                counts[name] += 1
+                call = PeerCall(kind, peer, tag, key, counts[name], sum(t.nbytes for t in tensors), start_s)
+                self.messages.append(call)
+                self._op_of_work[id(work)] = call
             return work
 
         return wrapper
 
-    def _wait_for_peer(self, op: MessageKind, name: str, *args: Any, **kwargs: Any) -> Wait:
-        peer = args[1] if len(args) > 1 else None
-        for given in (name, f"group_{name}"):  # the latter in a batch
-            peer = kwargs.get(given) if peer is None else peer
-        return Wait(self._rank, op, peer if isinstance(peer, int) else None)
+    def _place(self, group: dist.ProcessGroup) -> tuple[str, tuple[int, ...]]:
+        """Return a group's key, and its members by their rank in the group."""
+        name = group.group_name
+        if name not in self._places:
+            members = tuple(dist.get_process_group_ranks(group))
+            self._places[name] = self.key(name), members
+            self.groups[self.key(name)] = members
+        return self._places[name]
 
-    def _waiting_in(self, original: Callable, what: str | Callable[..., str | Wait]) -> Callable:
+    def _remembering(self, original: Callable) -> Callable:
+        """Wrap a call that ends groups, to keep their members."""
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self.known_groups()
+            self._places.clear()
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    def _meeting(self, original: Callable, name: str) -> Callable:
+        """Wrap a rendezvous to count its calls."""
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self.meetings[name] += 1
+            others = kwargs.get("world_size", -1) not in (-1, int(os.environ.get("WORLD_SIZE", "-1")))
+            self.meets_all = not others and not _OWN_MEETING & kwargs.keys()
+            if name == "init_process_group":
+                self.known_groups()
+                self._places.clear()
+                self.born_ns = time.time_ns()
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    def _passing_back(self, original: Callable) -> Callable:
+        """Wrap autograd's backward pass to note when each began and ended."""
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self.backwards += 1
+            began_ns = time.time_ns()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.backwards_ns.append((threading.get_ident(), began_ns, time.time_ns()))
+
+        return wrapper
+
+    def _waiting_in(self, original: Callable, what: str | Callable[..., str | PeerCall]) -> Callable:
         """Wrap a call to record its time in the rank's own thread as a wait for `what`; inside a recorded call it counts as part
         of that call."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or threading.get_ident() != self._thread:
-                return original(*args, **kwargs)
-
             awaited = what if isinstance(what, str) else what(*args, **kwargs)
-            if isinstance(awaited, Wait):
-                self._peer_wait = awaited
-                awaited = where_it_waits(awaited).removeprefix("in ")
-            self._waiting = waiting = awaited, time.monotonic()
+            limited = isinstance(args[0], dist.Work) and (len(args) > 1 or bool(kwargs)) if args else False
+            own = threading.get_ident() == self._thread
+            if self._inside or not own:
+                result = original(*args, **kwargs)
+                if isinstance(awaited, PeerCall):
+                    self._end(awaited, args[0])
+                return result
+
+            label, start_s = awaited, time.monotonic()
+            if isinstance(awaited, PeerCall):
+                awaited.wait_start_s = start_s
+                self._peer_wait = Wait(self.rank, awaited.kind, awaited.peer, awaited.tag)
+                label = where_it_waits(self._peer_wait).removeprefix("in ")
+            self._waiting = waiting = label, start_s
+            self.awaited = "" if limited else awaited  # the caller's own time limit ends the wait
             self._inside += 1
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                if isinstance(awaited, PeerCall):
+                    self._end(awaited, args[0])
+                return result
             finally:
                 self._inside -= 1
-                self._waiting = self._peer_wait = None
-                if time.monotonic() - waiting[1] >= _LEAST_WAIT_S:
+                self._waiting = self._peer_wait = self.awaited = None
+                over = isinstance(awaited, PeerCall) and awaited.end_s is not None  # then the message's event shows the wait
+                if not over and time.monotonic() - start_s >= _LEAST_WAIT_S:
                     self._waits.append(self._wait(*waiting))
 
         return wrapper
 
-    def _what_is_awaited(self, work: dist.Work, *_: Any, **__: Any) -> str | Wait:
+    def _end(self, call: PeerCall, work: dist.Work) -> None:
+        call.end_s = time.monotonic()
+        if call.kind == "recv":
+            self.taken[channel(call.group, None, self.rank, call.tag)] += 1
+            if call.peer is None:
+                call.peer = self.groups[call.group][work._source_rank()]
+
+    def _what_is_awaited(self, work: dist.Work, *_: Any, **__: Any) -> str | PeerCall:
         op = self._op_of_work.pop(id(work), "")
-        if isinstance(op, Wait):
+        if isinstance(op, PeerCall):
             return op
         return f"wait() of {op}" if op else "wait()"
 
     def _wait(self, what: str, start_s: float, ended: bool = True) -> Span:
         end_s = time.monotonic()
-        return Span(self._rank, "wait", start_s - self._origin_s, end_s - self._origin_s, label=what, ended=ended)
+        return Span(self.rank, "wait", start_s - self._origin_s, end_s - self._origin_s, label=what, ended=ended)
 
     def _close(self, number: int, ended: bool = True, blocking: bool = True) -> None:
         self._rows.append(self._row(*self._open[number], ended, blocking))
@@ -197,7 +338,7 @@ class CollectiveLog:
 
     def _row(self, op: str, size_bytes: int, start_s: float, ended: bool, blocking: bool = True) -> Collective:
         end_s = time.monotonic()
-        return Collective(op, size_bytes, self._rank, start_s - self._origin_s, end_s - self._origin_s, ended, blocking)
+        return Collective(op, size_bytes, self.rank, start_s - self._origin_s, end_s - self._origin_s, ended, blocking)
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:

@@ -121,6 +121,8 @@ def caption(run: Run, ranks: Sequence[int]) -> str:
     if calls:
         words.append(units.count(len(calls), "collective"))
 
+    if run.trace.unseen:
+        words.append(run.trace.unseen)
     words.append(units.seconds(run.wall_s))
     if run.state != "done":
         words.append(run.state)

@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -55,20 +55,15 @@ class LastSeen:
 
     def seen(self) -> Rows:
         """Return the main thread's stack, called from another thread; () if it is not below `below`."""
-        # Python 3.11 may collect garbage while it makes a frame object. A finalizer that releases Python's lock, as torch's do,
-        # then lets the other thread leave that frame, and the write corrupts memory.
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
+        with collected_later():
             return self._callers(sys._current_frames().get(threading.main_thread().ident))
-        finally:
-            if enabled:
-                gc.enable()
 
-    def note(self) -> None:
-        """Write down the main thread's stack, if it has changed."""
+    def note(self) -> Rows:
+        """Write down the main thread's stack, if it has changed, and return it."""
         noted = self._noted  # read first, so that a stack never goes into a later order's file
-        self._write(self.seen(), noted)
+        seen = self.seen()
+        self._write(seen, noted)
+        return seen
 
     def _write(self, seen: Rows, noted: _Noted) -> None:
         if seen and seen != noted.rows:
@@ -111,6 +106,22 @@ class LastSeen:
             return leave(*args, **kwargs)
 
         return noted
+
+
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """Look at other threads' frames in this block without garbage collection.
+
+    Python 3.11 may collect garbage while it makes a frame object. A finalizer that releases Python's lock, as torch's do, then
+    lets the other thread leave that frame, and the write corrupts memory.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def last_seen(path: Path) -> tuple[Frame, ...]:

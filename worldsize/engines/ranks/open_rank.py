@@ -139,6 +139,7 @@ class OpenRank:
             self._groups.make_wire()
 
         self._channel.collectives.begin(job.origin_s)
+        self._channel.recorder.begin()
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
         self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
 

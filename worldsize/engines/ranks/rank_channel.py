@@ -25,26 +25,32 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from worldsize.engines.deadlock import RankMessages
+from worldsize.engines.deadlock import Posts, RankMessages
 from worldsize.engines.job import SMALL_BYTES, Job, Progress, ProgressState, Typed, Use
-from worldsize.engines.ranks.last_seen import LastSeen
+from worldsize.engines.ranks.last_seen import LastSeen, Rows
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
 from worldsize.report import ReportBuffer, gather
 from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
 if TYPE_CHECKING:  # these import torch, which a rank of TensorFlow does not need
+    from worldsize.engines.ranks.flight_recorder import FlightRecorder
+    from worldsize.engines.ranks.rank_posts import RankPosts
     from worldsize.fabric.interface import Fabric
     from worldsize.fabric.recording import Recorded
     from worldsize.pytorch.collective_log import CollectiveLog
 
-Question = Literal["waits", "where", "granted", "free", "bye"]  # from the agent; "granted" answers a rank's request
-News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "prompt", "result", "failure"]
+Question = Literal["waits", "posts", "where", "granted", "free", "bye"]  # from the agent; "granted" answers a rank's request
+News = Literal[
+    "hello", "progress", "entered", "blocked", "stalled", "request", "waits", "posts", "where", "prompt", "result", "failure"
+]
 
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
+_STALLED_AFTER_TICKS, _STALLED_EVERY_TICKS = 6, 20
+_KEEP_UP_TICKS = 5  # between two questions whether the flight recorder is nearly full
 _WAITS_AFTER_S = 0.3  # in a collective: healthy training's waits are shorter and would flood the kernel
 
 
@@ -73,6 +79,8 @@ class RankChannel:
         self.fabric: Fabric | None = None
         self.recorded: Recorded | None = None
         self.collectives: CollectiveLog | None = None
+        self.recorder: FlightRecorder | None = None
+        self.posts: RankPosts | None = None
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
 
@@ -83,6 +91,7 @@ class RankChannel:
         self.resting = False  # between two orders: no notes, no news
         self.own_env: frozenset[str] = frozenset()  # variables that say which rank this is
 
+        self._over = False  # whether the function or order has ended
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -114,6 +123,7 @@ class RankChannel:
         with self._lock:
             self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
+            self._over = False
 
     def end_forked(self, error: BaseException | None = None) -> None:
         """End this process if it is a child that the function forked and that came out of it: the result is the rank's."""
@@ -132,6 +142,7 @@ class RankChannel:
 
     def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Report how the function or order ended, after saving its record."""
+        self._over = True
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -150,6 +161,7 @@ class RankChannel:
     def _watch(self) -> None:
         quiet = changes = reported = 0
         state = None
+        stall = _Stall()
         try:
             while True:
                 if self._connection.poll(None if self.resting else _TICK_S):
@@ -161,8 +173,9 @@ class RankChannel:
                     continue
 
                 with self._lock:
-                    self.last_seen.note()
+                    rows = self.last_seen.note()
                 self._tell_progress()
+                self._note_stall(stall, rows)
 
                 before, state = state, self.recorded.state if self.recorded else None
                 if state is not before:  # a new order has a new record
@@ -177,6 +190,16 @@ class RankChannel:
                     self.tell("blocked", changes)
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)  # the agent is gone, and nothing else ends this rank
+
+    def _note_stall(self, stall: _Stall, rows: Rows) -> None:
+        """Tell the agent when this rank's thread has stood for a while where it may wait for other ranks."""
+        if self.posts is None or self._over:
+            return
+        log = self.collectives
+        if stall.lasts((rows, log.calls, len(log.messages), log.backwards)) and self.posts.may_wait(rows):
+            self.tell("stalled", stall.new)
+        if stall.ticks % _KEEP_UP_TICKS == 0:
+            self.recorder.keep_up(self.reports.origin_s)
 
     def _tell_progress(self, ended: Return | Failure | None = None) -> None:
         if self.reports is None:
@@ -212,6 +235,8 @@ class RankChannel:
             self._released.set()
         elif question == "waits":
             self.tell("waits", self._published())
+        elif question == "posts":
+            self.tell("posts", self._posts())
         elif question == "where":
             self._save(self._record())
             self.tell("where", self._standing())
@@ -224,6 +249,16 @@ class RankChannel:
         state = self.recorded.state
         wait = wait_of(self.rank, self.recorded)
         return Published(state.changes, RankMessages(wait, *state.messages()))
+
+    def _posts(self) -> Posts | None:
+        """Return what this rank has posted and waits for; None if it cannot tell."""
+        if self.posts is None or self.job is None:
+            return None
+
+        fabric = None
+        if self.recorded is not None:
+            fabric = RankMessages(wait_of(self.rank, self.recorded), *self.recorded.state.messages())
+        return self.posts.of(self.last_seen.seen(), fabric, not (self.resting or self._over), self.job.timeout_s)
 
     def _save(self, record: bytes) -> None:
         """Write a record to its file, if it has bytes."""
@@ -248,8 +283,13 @@ class RankChannel:
             record = replace(record, spans=record.spans + tuple(marked))
 
         if self.collectives is not None:
-            waits = self.collectives.waits()
-            record = replace(record, spans=record.spans + waits, collectives=self.collectives.rows())
+            spans = record.spans + self.collectives.waits()
+            events = record.events + self.collectives.events()
+            record = replace(record, spans=spans, events=events, collectives=self.collectives.rows())
+        if self.recorder is not None and self.reports is not None:
+            unseen = self.recorder.rows(self.reports.origin_s)
+            lost, missing = self.recorder.lost, self.recorder.unseen()
+            record = replace(record, collectives=record.collectives + unseen, lost=lost, unseen=missing)
 
         return pickle.dumps(record) if record != RankRecord(self.rank) else b""
 
@@ -264,6 +304,8 @@ class RankChannel:
             if wait is None:
                 wait = self.collectives.peer_wait()
             collective = self.collectives.waits_in(0)
+        if self.posts is not None and wait is None:
+            collective = self.posts.label(rows) or collective
 
         return Standing(
             rank=self.rank,
@@ -290,6 +332,25 @@ def _last_message(recorded: Recorded | None) -> Event | None:
         if row[END_S] > row[START_S]:
             return Event(*row)
     return None
+
+
+class _Stall:
+    """Counts for how many looks in a row nothing has changed."""
+
+    def __init__(self) -> None:
+        self._seen: Any = None
+        self._since = 0
+        self.ticks = 0
+        self.new = False  # whether the last look was the first of this stall to be told
+
+    def lasts(self, seen: Any) -> bool:
+        """Look once; return True if nothing has changed for a while, and from time to time as long as that lasts."""
+        self.ticks += 1
+        if seen != self._seen:
+            self._seen, self._since = seen, self.ticks
+        lasted = self.ticks - self._since - _STALLED_AFTER_TICKS
+        self.new = lasted == 0
+        return lasted >= 0 and lasted % _STALLED_EVERY_TICKS == 0
 
 
 class _ProgressTeller:

@@ -12,7 +12,9 @@ import torch.distributed as dist
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
+from worldsize.engines.ranks.flight_recorder import FlightRecorder
 from worldsize.engines.ranks.rank_channel import RankChannel
+from worldsize.engines.ranks.rank_posts import RankPosts
 from worldsize.engines.ranks.rendezvous import meet_at_own_store
 from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
@@ -28,6 +30,8 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
     meet_at_own_store(job.world_size)
     channel.collectives = CollectiveLog(rank, job.origin_s)
     channel.collectives.install()
+    channel.recorder = FlightRecorder(channel.collectives)
+    channel.posts = RankPosts(rank, channel.collectives, channel.recorder)
 
 
 def read_environment() -> None:

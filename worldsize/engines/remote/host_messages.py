@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from worldsize.engines.deadlock import Posts
 from worldsize.engines.host import HostFacts, NewsKind, Silence
 from worldsize.engines.job import Progress, Prompt
 from worldsize.engines.ranks.rank_channel import Published, Request
@@ -26,8 +27,10 @@ NEWS_TYPES: dict[NewsKind, Any] = {
     "entered": float,
     "progress": Progress,
     "blocked": int,
+    "stalled": bool,
     "request": Request,
     "waits": Published | None,
+    "posts": Posts | None,
     "where": Standing,
     "prompt": Prompt,
     "result": Return,

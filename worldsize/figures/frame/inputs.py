@@ -32,7 +32,9 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
         first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
         ops = Counter(c.op for c in collectives if c.rank == first_rank)
         named = [f"{count}\u00a0×\u00a0{op}" for op, count in ops.items()]
-        reason = f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"
+        reason = f"no messages between two ranks; the framework's own collectives on each rank: {', '.join(named)}"
+    if getattr(trace, "unseen", ""):
+        reason += f"; {trace.unseen}"
     return trace, notice(reason)
 
 
