@@ -37,8 +37,13 @@ OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "journeys", "support", "hosts"}
 LIGHT = ["cli", "checks", "checks.arena", "fabric", "figures", "formulas", "launch", "links", "tf", "trace"]
 # Packages that would make every command wait.
 HEAVY = {"torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"}
-# Modules that only users of several machines, makers of the site, or instructors run, and so may import what these extras bring.
+# Modules that only users of several machines, of TensorFlow, makers of the site, or instructors run, and so may import what these
+# extras bring.
 FOR_CLUSTERS = ("worldsize/engines/remote/ways/",)
+FOR_TENSORFLOW = (
+    *("worldsize/tf/", "worldsize/engines/cluster_spec", "worldsize/engines/ranks/tensorflow_rank", "solutions/07", "solutions/08"),
+    *("solutions/09", "worldsize/checks/drivers/"),
+)
 FOR_THE_SITE = ("worldsize/authoring/site/",)
 FOR_INSTRUCTORS = (
     *("worldsize/authoring/", "worldsize/grade/nbgrader/"),
@@ -129,6 +134,7 @@ def _extras_of(module: Path) -> list[str]:
     extras = ["instructor"] if _name(module).startswith(FOR_INSTRUCTORS) else []
     extras += ["site"] if _name(module).startswith(FOR_THE_SITE) else []
     extras += ["cluster"] if _name(module).startswith(FOR_CLUSTERS) else []
+    extras += ["tensorflow"] if _name(module).startswith(FOR_TENSORFLOW) else []
     return extras
 
 
@@ -137,11 +143,11 @@ def test_what_a_module_imports_is_a_dependency() -> None:
 
 
 def test_what_a_lab_imports_is_a_dependency() -> None:
-    assert [found for source in SOURCES for found in _undeclared(source)] == []
+    assert [found for source in SOURCES for found in _undeclared(source, *_extras_of(source))] == []
 
 
 def test_what_a_test_or_a_bench_imports_is_a_dependency() -> None:
-    assert [found for program in PROGRAMS for found in _undeclared(program, "cluster", "instructor", "dev")] == []
+    assert [found for program in PROGRAMS for found in _undeclared(program, "cluster", "instructor", "tensorflow", "dev")] == []
 
 
 def test_no_room_is_crowded() -> None:

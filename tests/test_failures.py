@@ -17,9 +17,9 @@ def test_of_ranks_that_were_not_done_it_is_said_who_waits_and_who_runs():
     [
         ("/opt/env/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", True),
         ("/usr/lib/python3/dist-packages/numpy/core.py", True),
-        ("/home/ada/.local/lib/python3.12/site-packages/accelerate/state.py", True),
-        ("/home/ada/site-packages.py", False),
-        ("/home/ada/torch/train.py", False),
+        ("/users/ada/.local/lib/python3.12/site-packages/accelerate/state.py", True),
+        ("/users/ada/site-packages.py", False),
+        ("/users/ada/torch/train.py", False),
         ("/tmp/ipykernel_7/123.py", False),
     ],
 )
