@@ -96,6 +96,26 @@ def test_neighbours_share_a_host_and_all_find_each_other(opened: Path, world_siz
     assert "2 hosts (n1, n2)" in run.setup or world_size == 1
 
 
+class Rows(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.tensor([float(number)])
+
+
+def as_in_a_tutorial(rank: int, world_size: int) -> float:
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    total = sum(torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=2, collate_fn=sum))
+    dist.all_reduce(total)
+    return total.item()
+
+
+def test_a_tutorials_script_with_a_data_loader_runs_unedited(opened: Path) -> None:
+    assert launch(as_in_a_tutorial, 3, timeout_s=LIMIT_S).results == [3 * 66.0] * 3
+
+
 @pytest.mark.soak
 def test_a_check_stays_on_this_machine(opened: Path) -> None:
     run = quiet_launch(lambda: os.uname().nodename, 1)

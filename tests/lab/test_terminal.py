@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -150,3 +151,8 @@ def test_an_interrupt_ends_torchrun_with_its_ranks(tmp_path):
     with pytest.raises(KeyboardInterrupt), interrupted_once(lambda: all(note.exists() and note.read_text() for note in notes)):
         terminal("torchrun", "--standalone", "--nproc-per-node", 2, "hang.py", folder=tmp_path, timeout_s=100)
     assert all(gone(int(note.read_text())) for note in notes)
+
+
+def test_torchrun_is_started_as_a_module_where_its_script_is_not_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda program, path: None)
+    assert "--nproc-per-node" in terminal("torchrun", "--help", folder=tmp_path)

@@ -55,6 +55,21 @@ def test_cells_see_what_earlier_ones_left_and_what_the_notebook_defines(kernel):
     assert printed(kernel.run("print(last_run().trace.collectives[0].op)")) == "all_reduce"
 
 
+def test_a_failing_cell_and_the_cell_of_its_function_are_named_by_their_numbers(kernel):
+    kernel.run("def outer():\n    return inner()\ndef inner():\n    return [][3]")
+    number = int(printed(kernel.run("print(len(In) - 1)")))
+    error = kernel.run("%%ranks\n\nouter()").error
+    assert f"cell In[{number + 1}], line 3, in <module>\n      outer()" in error
+    assert f"cell In[{number - 1}], line 2, in outer\n      return inner()" in error
+    assert f"cell In[{number - 1}], line 4, in inner" in error
+
+
+def test_a_cell_may_take_an_hour_and_its_time_limit_is_named_with_the_option(kernel):
+    assert printed(kernel.run("print(world.timeout_s)")) == "3600.0"
+    error = kernel.run("%%ranks --timeout 0.2\ntime.sleep(60)").error
+    assert "after timeout_s=0.2 s" in error and "more time: %%ranks --timeout 2" in error
+
+
 def test_a_cell_on_one_rank_and_another_number_of_ranks(kernel):
     assert "[rank 2] 20" in printed(kernel.run("%%rank 2\nrank * 10"))
     text = printed(kernel.run("%%ranks 2\nworld_size"))
@@ -71,6 +86,10 @@ def test_a_cell_on_one_rank_and_another_number_of_ranks(kernel):
         ("%%ranks\nx = 1\n%time x", "line 3: ranks have no shell"),
         ("%%ranks\n!ls", "line 2: ranks have no shell"),
         ("%%ranks\nimport tensorflow", "open ranks run torch only"),
+        ("%%ranks 300\n1", "expected a world_size from 1 to 256"),
+        ("%%ranks 0\n1", "expected a world_size from 1 to 256"),
+        ("%%ranks\nx = (1,\ny = 3", "UsageError: line 2: SyntaxError: '(' was never closed\n    x = (1,\n        ^"),
+        ("%%ranks\nimport asyncio\nawait asyncio.sleep(0)", "write asyncio.run(f())"),
     ],
 )
 def test_what_a_cell_may_not_have_is_one_line(kernel, cell, words):

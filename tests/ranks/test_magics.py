@@ -19,6 +19,10 @@ quick = pytest.mark.quick
         ('4 --link "20 MB/s, 100 us" --timeout 60', ((4,), Link("20 MB/s", "100 us"), 60.0)),
         ("--timeout 0.5", ((), None, 0.5)),
         ("1 3", ((1, 3), None, None)),
+        ("0,2", ((0, 2), None, None)),
+        ("1, 3", ((1, 3), None, None)),
+        ("2 --timeout_s 100", ((2,), None, 100.0)),
+        ("2 timeout=100 --link='20 MB/s, 100 us'", ((2,), Link("20 MB/s", "100 us"), 100.0)),
     ],
 )
 def test_a_line_is_read(line, expected):

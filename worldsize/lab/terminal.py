@@ -5,6 +5,7 @@ the environment, which identifies them even after their parents ended. Left out:
 """
 
 import codecs
+import importlib.util
 import os
 import shlex
 import shutil
@@ -49,6 +50,8 @@ def terminal(
 
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     program = shutil.which(words[0], path=path)
+    if program is None and words[0] == "torchrun" and importlib.util.find_spec("torch") is not None:
+        program, words = sys.executable, [words[0], "-m", "torch.distributed.run", *words[1:]]  # its script lies elsewhere
     if program is None:
         raise ValueError(f"terminal: expected a program, got {words[0]!r}, which is not on PATH. Is it installed here?")
 

@@ -47,7 +47,8 @@ def _correct_tf_config() -> None:
 
     @functools.wraps(original)
     def init(self, *args, **kwargs):
-        os.environ["TF_CONFIG"] = corrected_tf_config(os.environ.get("TF_CONFIG", ""), own)
+        if "TF_CONFIG" in os.environ:
+            os.environ["TF_CONFIG"] = corrected_tf_config(os.environ["TF_CONFIG"], own)
         original(self, *args, **kwargs)
 
     resolver.__init__ = init
