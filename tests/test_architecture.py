@@ -41,8 +41,8 @@ HEAVY = {"torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "
 # extras bring.
 FOR_CLUSTERS = ("worldsize/engines/remote/ways/",)
 FOR_TENSORFLOW = (
-    *("worldsize/tf/", "worldsize/engines/cluster_spec", "worldsize/engines/ranks/tensorflow_rank", "solutions/07", "solutions/08"),
-    *("solutions/09", "worldsize/checks/drivers/"),
+    *("worldsize/tf/", "worldsize/engines/cluster_spec", "worldsize/engines/ranks/tensorflow_rank"),
+    *("worldsize/checks/drivers/", "solutions/07", "solutions/08", "solutions/09"),
 )
 FOR_THE_SITE = ("worldsize/authoring/site/",)
 FOR_INSTRUCTORS = (
