@@ -19,7 +19,8 @@ __all__ = ["MOST_MESSAGES", "MOST_RANKS", "Nodes", "SimulatedRun", "simulate"]
 
 # imported on first use: a check's cases use the world alone, and a fresh process should not wait for the rest
 _FACE = {
-    "MOST_MESSAGES": "run", "MOST_RANKS": "api", "Nodes": "topology", "SimulatedRun": "simulated_run", "simulate": "api",
+    "MOST_MESSAGES": "simulation", "MOST_RANKS": "simulate_function", "Nodes": "topology", "SimulatedRun": "simulated_run",
+    "simulate": "simulate_function",
 }  # fmt: skip
 
 
