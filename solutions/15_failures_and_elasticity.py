@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from contextlib import redirect_stdout
@@ -1411,6 +1412,52 @@ print("missing:", *(f"rank {rank}" for rank in missing))
 # %%
 print(f"10 minutes of {gpus:,} GPUs that wait: {gpus * 10 / 60:,.0f} GPU hours")
 print(f"of a day with {24 / mtbf_hours:.0f} failures, if each were found so late: {24 / mtbf_hours * 10 / (24 * 60):.0%}")
+
+# %% [markdown]
+# ## A hang in somebody else's code (optional)
+#
+# A training loop seldom calls a collective itself: DDP does, within `backward`. So a rank can miss one, and no line of your
+# code says so. Below, rank 0 has one batch fewer than the others. Half a second later every rank writes down the end of its
+# flight recorder, which lab 02 read. What did rank 0 post last, and what the others?
+
+# %%
+def one_batch_fewer():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+
+    def note_posted():
+        entries = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())["entries"]
+        posted = [(e["collective_seq_id"], e["profiling_name"], e["retired"]) for e in entries]
+        keep(folder / f"rank{rank}.posted", json.dumps(posted).encode())
+
+    threading.Timer(0.5, note_posted).start()
+    for _ in range(3 - (rank == 0)):
+        model(torch.ones(2, 4)).sum().backward()
+
+# %%
+try:
+    launch(one_batch_fewer, 3, device="cpu")
+except Deadlock as hang:
+    print(str(hang).splitlines()[0])
+for rank in range(3):
+    for number, name, over in json.loads((folder / f"rank{rank}.posted").read_text())[-2:]:
+        print(f"rank {rank}, collective {number}: {name}, {'over' if over else 'never over'}")
+
+# %% [markdown]
+# Rank 0's last collective is over. The others have posted one more, which never is. Nobody can tell from one rank's record,
+# since a slow rank's looks the same: it takes the records of all, compared number by number, and the knowledge that rank 0 has
+# returned. `launch` does this while ranks wait, and draws what it finds.
+
+# %%
+figures.waiting(last_run())
+
+# %% [markdown]
+# DDP has a remedy for uneven batches: under `with model.join():` a rank that has ended answers the others' all-reduces with
+# zeros. What does that change in the average? Try it in the cell above.
+#
+# <details><summary>Compare</summary>By default DDP still divides by all ranks, so the last batches count less, one rank's zeros
+# among them; with `divide_by_initial_world_size=False` it divides by the ranks that still have a batch.</details>
 
 # %% [markdown]
 # ## A bit that flips
