@@ -1,12 +1,16 @@
 """What ranks return: types that torch's plain pickle does not read back, and results that cannot travel."""
 
+import pickle
 import threading
+from types import CodeType
 
+import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from worldsize.engines.ranks import pickles
 from worldsize.errors import RankFailed
 from worldsize.launch import launch
 from worldsize.ranks import open_ranks
@@ -71,3 +75,18 @@ def test_a_value_that_cannot_travel_is_named_on_ranks_that_stay():
         world.run("import threading\nlock = threading.Lock()")
         with pytest.raises(RankFailed, match=r"the result \(a _thread.lock\) cannot be sent back"):
             world["lock"]
+
+
+def test_code_keeps_the_name_of_its_file_whatever_cloudpickle_writes(monkeypatch):
+    """As cloudpickle 3.1.3 does it, for a function and for the one within it."""
+    reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    def without_files(code):
+        make, values = reduce_code(code)
+        return make, tuple("<dynamic-code>" if value == code.co_filename else value for value in values)
+
+    monkeypatch.setitem(cloudpickle.Pickler.dispatch_table, CodeType, without_files)
+    names = {"__name__": "__main__"}
+    exec(compile("def outer():\n    def inner():\n        pass\n    return inner\n", "cell.py", "exec"), names)
+    outer = pickle.loads(pickles.dumps(names["outer"]))
+    assert (outer.__code__.co_filename, outer().__code__.co_filename) == ("cell.py", "cell.py")

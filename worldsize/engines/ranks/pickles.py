@@ -1,7 +1,8 @@
 """Pickles that travel to ranks and back: cloudpickle's, which also take what torch's own pickling cannot read again.
 
 torch 2.13 writes tensors of the newer types (fp8, uint16) and bare storages in a form that plain pickle fails to load. Objects
-that hold a process group are refused by name, because another process cannot have that group.
+that hold a process group are refused by name, because another process cannot have that group. Code keeps the name of its file,
+which cloudpickle 3.1.3 replaces by "<dynamic-code>": a traceback names the cell and its line by it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import functools
 import io
 import pickle
 import sys
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+
+_NO_FILE = "<dynamic-code>"
 
 if TYPE_CHECKING:  # the agent, and TensorFlow's tasks, do without torch
     import torch
@@ -22,6 +26,9 @@ class Pickler(cloudpickle.Pickler):
     """cloudpickle's pickler, with the reductions of this module."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CodeType):
+            make, values = self.dispatch_table[CodeType](obj)
+            return make, tuple(obj.co_filename if value == _NO_FILE else value for value in values)
         torch = sys.modules.get("torch")
         if hasattr(torch, "nn"):  # imported, and not half
             kind = type(obj)
