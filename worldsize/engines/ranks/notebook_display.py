@@ -54,7 +54,7 @@ def _replace(module: ModuleType, show: Callable[..., None]) -> None:
             return module.DisplayHandle(None if display_id is True else display_id)
         return None
 
-    module.display = display  # type: ignore[attr-defined]
+    module.display = display  # type: ignore[attr-defined]  # the function that it has
 
 
 class _Bundle:
