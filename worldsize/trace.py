@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from worldsize.units import count
-
 MessageKind = Literal["send", "recv"]
 
 
@@ -219,7 +217,7 @@ def _unseen(records: Iterable[RankRecord]) -> str:
     lost = sum(record.lost for record in records)
     said = {record.unseen: None for record in records if record.unseen}
     if lost:
-        said[f"{count(lost, 'collective')} of torch's own were not recorded"] = None
+        said[f"{lost:,} of torch's own collectives were not recorded"] = None
     return "; ".join(said)
 
 
