@@ -217,7 +217,7 @@ def _unseen(records: Iterable[RankRecord]) -> str:
     lost = sum(record.lost for record in records)
     said = {record.unseen: None for record in records if record.unseen}
     if lost:
-        said[f"not recorded: {lost} of torch's own collectives"] = None
+        said[f"{lost:,} of torch's own collectives were not recorded"] = None
     return "; ".join(said)
 
 
@@ -305,13 +305,13 @@ def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
 
 def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Sort the intervals (start, end) and merge those that touch or overlap."""
-    merged: list[tuple[float, float]] = []
+    found: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
-            merged.append((start, end))
-    return merged
+            found.append((start, end))
+    return found
 
 
 def waits(trace: Trace) -> list[list[tuple[float, float]]]:
@@ -321,17 +321,17 @@ def waits(trace: Trace) -> list[list[tuple[float, float]]]:
     blocking collective, and in a recorded "wait" span (a framework's handle, a rendezvous, a stretch that the rank's function
     marked). Activity of another thread beside the rank is no wait.
     """
-    by_rank: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
+    found: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
     for span in trace.spans:
         if span.kind in ("recv", "wait") and not span.beside:
-            by_rank[span.rank].append((span.start_s, span.end_s))
+            found[span.rank].append((span.start_s, span.end_s))
         elif span.kind == "send" and span.wait_start_s is not None:
-            by_rank[span.rank].append((span.wait_start_s, max(span.wait_start_s, span.end_s)))
+            found[span.rank].append((span.wait_start_s, max(span.wait_start_s, span.end_s)))
 
     for collective in trace.collectives:
         if collective.blocking:
-            by_rank[collective.rank].append((collective.start_s, collective.end_s))
-    return [joined(intervals) for intervals in by_rank]
+            found[collective.rank].append((collective.start_s, collective.end_s))
+    return [joined(intervals) for intervals in found]
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,15 @@ def handle_of_a_missing_rank():
         dist.all_reduce(torch.ones(4), async_op=True).wait()
 
 
+def handle_dropped():
+    rank, _ = begin()
+    if rank == 1:
+        dist.isend(torch.ones(3), 0)
+    elif rank == 0:
+        time.sleep(0.5)
+        dist.recv(torch.ones(3), 1)
+
+
 def one_rank_joins_nobody():
     import os
 
@@ -144,6 +153,7 @@ CASES = {
     groups_in_opposite_order: r"rank 0 waits in all_reduce \(group 1: ranks 0, 1\); ranks? 1.* waits? in all_reduce \(group 2: ",
     objects_of_one_rank: r"ranks? 1.* returned; rank 0 waits in all_gather_object",
     handle_of_a_missing_rank: r"rank 0 returned; ranks? 1.* waits? in wait\(\) of all_reduce",
+    handle_dropped: r"rank 1 returned without waiting for its isend; rank 0 waits in recv from rank 1",
     one_rank_joins_nobody: r"rank 0 returned; ranks? 1.* waits? in init_process_group",
     barrier_against_message: r"rank 0 waits in barrier; ranks? 1.* waits? in send to rank 0",
     torch_against_fabric: r"rank 0 waits in barrier; ranks? 1.* waits? in recv from rank 0",

@@ -142,4 +142,4 @@ def test_a_torch_without_a_recorder_says_what_is_missing():
 
 def test_lost_collectives_are_counted():
     trace = merge([RankRecord(0, lost=3), RankRecord(1)], 2)
-    assert trace.unseen == "not recorded: 3 of torch's own collectives"
+    assert trace.unseen == "3 of torch's own collectives were not recorded"

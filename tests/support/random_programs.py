@@ -103,7 +103,11 @@ def _spoilt(program: Program, draw: random.Random) -> Program:
     if way == "left out":
         del steps[place]
     elif way == "ends early":
-        steps = [step for step in steps[:place] if step.does != "wait"] if draw.random() < 0.5 else steps[:place]
+        steps = steps[:place]
+        waited = {step.handle for step in steps if step.does == "wait"}
+        begun = [step.handle for step in steps if step.handle and step.does != "wait"]
+        # gloo may forget a message whose handle is dropped, so every handle is waited for
+        steps += [Step("wait", handle=handle) for handle in begun if handle not in waited]
     elif way == "exchanged" and len(calls) > 1:
         other = draw.choice([each for each in calls if each != place])
         steps[place], steps[other] = steps[other], steps[place]

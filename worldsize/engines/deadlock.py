@@ -67,6 +67,7 @@ class Posts:
     sent: dict[str, int] = field(default_factory=dict)  # by channel
     asked_for: dict[str, int] = field(default_factory=dict)  # by channel: receives posted
     taken: dict[str, int] = field(default_factory=dict)  # by channel from anyone: receives that ended
+    unwaited: dict[str, int] = field(default_factory=dict)  # by channel: sends for whose handle nobody has waited
     fabric: RankMessages | None = None
     other_cpu_s: float = 0.0
 
@@ -135,7 +136,7 @@ def _awaited(rank: int, posts: Mapping[int, Posts], blocked: Mapping[int, tuple]
         if call.kind in ("collective", "meeting"):
             ranks = _awaited_members(rank, call, posts, over, quiet)
         else:
-            ranks = _awaited_peers(rank, call, posts, over)
+            ranks = _awaited_peers(rank, call, posts, over, quiet)
         if not ranks:
             return ()
         found |= ranks
@@ -173,7 +174,7 @@ def _awaited_members(rank: int, call: TorchCall, posts: Mapping[int, Posts], ove
     return resized if quiet else set()
 
 
-def _awaited_peers(rank: int, call: TorchCall, posts: Mapping[int, Posts], over: set[int]) -> set[int]:
+def _awaited_peers(rank: int, call: TorchCall, posts: Mapping[int, Posts], over: set[int], quiet: bool) -> set[int]:
     peers = {call.peer} if call.peer is not None else set(call.members) - {rank}
     if not peers <= over:
         return set()
@@ -182,7 +183,9 @@ def _awaited_peers(rank: int, call: TorchCall, posts: Mapping[int, Posts], over:
         receiver = posts[call.peer]
         met = receiver.asked_for.get(call.channel, 0) >= call.number or receiver.asked_for.get(call.any_channel, 0) > 0
     elif call.peer is not None:
-        met = posts[call.peer].sent.get(call.channel, 0) >= call.number
+        sender = posts[call.peer]
+        dropped = sender.state == "ended" and call.channel in sender.unwaited and quiet  # gloo forgets it with its handle
+        met = sender.sent.get(call.channel, 0) >= call.number and not dropped
     else:
         _, _, way = call.channel.partition("*>")  # "1 0": this rank and the tag
         sent = sum(posts[peer].sent.get(f"{call.group} {peer}>{way}", 0) for peer in peers)
@@ -202,7 +205,10 @@ def cause(found: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts], retu
     ended = {other for ranks in found.values() for other in ranks if posts[other].state == "ended"}
     clauses = []
     if ended & returned:
-        clauses.append(f"{failures.names(sorted(ended & returned))} returned")
+        waited_for = {call.channel for rank in found for call in posts[rank].calls}
+        early = any(waited_for & posts[rank].unwaited.keys() for rank in ended)
+        how = " without waiting for its isend" if early else ""
+        clauses.append(f"{failures.names(sorted(ended & returned))} returned{how}")
     if ended - returned:
         others = sorted(ended - returned)
         clauses.append(f"{failures.names(others)} {'takes' if len(others) == 1 else 'take'} no part in this")

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from types import FrameType
 
 import torch
@@ -84,7 +85,7 @@ class RankPosts:
         log = self._log
         return Posts(
             "waits" if at_work else "ended", calls, where, groups, posted, recent, dict(log.sent), dict(log.asked_for),
-            dict(log.taken), fabric, time.process_time() - time.thread_time(),
+            dict(log.taken), self._unwaited(), fabric, time.process_time() - time.thread_time(),
         )  # fmt: skip
 
     def may_wait(self, rows: Rows) -> bool:
@@ -132,6 +133,14 @@ class RankPosts:
     def _pending(self) -> list[Entry]:
         born_ns = self._log.born_ns
         return [entry for entry in self._recorder.entries(active=True) if entry.created_ns >= born_ns and not entry.over]
+
+    def _unwaited(self) -> dict[str, int]:
+        """Return by channel: sends for whose handle nobody has waited."""
+        found: Counter[str] = Counter()
+        for call in list(self._log.messages):
+            if call.kind == "send" and call.end_s is None:
+                found[channel(call.group, self._rank, call.peer, call.tag)] += 1
+        return dict(found)
 
     def _message(self, call: PeerCall) -> TorchCall:
         src, dst = (self._rank, call.peer) if call.kind == "send" else (call.peer, self._rank)
