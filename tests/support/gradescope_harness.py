@@ -56,7 +56,7 @@ with open("/autograder/uv", "a") as notes:
 if words[0] == "venv":
     subprocess.run([{python!r}, "-m", "venv", "--without-pip", words[-1]], check=True)
 else:
-    python, course = words[words.index("--python") + 1], words[words.index("-e") + 1]
+    python, course = words[words.index("--python") + 1], words[words.index("-e") + 1].partition("[")[0]
     find = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip()
     with open(packages + "/course.pth", "w") as path:
