@@ -20,7 +20,7 @@ def test_of_ranks_that_were_not_done_it_is_said_who_waits_and_who_runs():
         ("/users/ada/.local/lib/python3.12/site-packages/accelerate/state.py", True),
         ("/users/ada/site-packages.py", False),
         ("/users/ada/torch/train.py", False),
-        ("/tmp/ipykernel_7/123.py", False),
+        ("/users/ada/ipykernel_7/123.py", False),
     ],
 )
 def test_a_file_in_any_folder_of_packages_is_a_librarys(file: str, library: bool):

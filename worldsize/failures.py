@@ -146,7 +146,11 @@ def first_failure(failures: Sequence[Failure]) -> Failure:
 
 
 def is_library(frame: Frame) -> bool:
-    return frame.file.startswith(_LIBRARIES) or _FOLDER_OF_PACKAGES.search(frame.file) is not None
+    return is_librarys_file(frame.file)
+
+
+def is_librarys_file(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or _FOLDER_OF_PACKAGES.search(file) is not None
 
 
 def is_package(frame: Frame) -> bool:

@@ -215,10 +215,10 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
 
 def _unseen(records: Iterable[RankRecord]) -> str:
     lost = sum(record.lost for record in records)
-    said = {record.unseen: None for record in records if record.unseen}
+    clauses = {record.unseen: None for record in records if record.unseen}
     if lost:
-        said[f"{lost:,} of torch's own collectives were not recorded"] = None
-    return "; ".join(said)
+        clauses[f"{lost:,} of torch's own collectives were not recorded"] = None
+    return "; ".join(clauses)
 
 
 def chrome_events(trace: Trace) -> list[dict]:
@@ -305,13 +305,13 @@ def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
 
 def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Sort the intervals (start, end) and merge those that touch or overlap."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def waits(trace: Trace) -> list[list[tuple[float, float]]]:
@@ -321,17 +321,17 @@ def waits(trace: Trace) -> list[list[tuple[float, float]]]:
     blocking collective, and in a recorded "wait" span (a framework's handle, a rendezvous, a stretch that the rank's function
     marked). Activity of another thread beside the rank is no wait.
     """
-    found: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
+    by_rank: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
     for span in trace.spans:
         if span.kind in ("recv", "wait") and not span.beside:
-            found[span.rank].append((span.start_s, span.end_s))
+            by_rank[span.rank].append((span.start_s, span.end_s))
         elif span.kind == "send" and span.wait_start_s is not None:
-            found[span.rank].append((span.wait_start_s, max(span.wait_start_s, span.end_s)))
+            by_rank[span.rank].append((span.wait_start_s, max(span.wait_start_s, span.end_s)))
 
     for collective in trace.collectives:
         if collective.blocking:
-            found[collective.rank].append((collective.start_s, collective.end_s))
-    return [joined(intervals) for intervals in found]
+            by_rank[collective.rank].append((collective.start_s, collective.end_s))
+    return [joined(intervals) for intervals in by_rank]
 
 
 @dataclass(frozen=True)

@@ -110,37 +110,37 @@ def stuck(posts: Mapping[int, Posts], quiet: bool) -> dict[int, tuple[int, ...]]
     `quiet` says that no thread of any waiting rank has run for a moment, which a rooted collective needs: there a rank may wait
     for a slow member that has come, not for the missing one.
     """
-    found = {rank: () for rank, said in posts.items() if said.state == "waits"}
+    waiting = {rank: () for rank, post in posts.items() if post.state == "waits"}
     while True:
-        awaited = {rank: _awaited(rank, posts, found, quiet) for rank in found}
+        awaited = {rank: _awaited(rank, posts, waiting, quiet) for rank in waiting}
         kept: dict[int, tuple[int, ...]] = {rank: ranks for rank, ranks in awaited.items() if ranks}
-        if len(kept) == len(found):
+        if len(kept) == len(waiting):
             return kept
-        found = dict.fromkeys(kept, ())
+        waiting = dict.fromkeys(kept, ())
 
 
 def _awaited(rank: int, posts: Mapping[int, Posts], blocked: Mapping[int, tuple], quiet: bool) -> tuple[int, ...]:
     """Return whom this rank waits for in vain if the ranks `blocked` stay so; () if it may go on."""
-    over = {other for other, said in posts.items() if said.state == "ended" or other in blocked}
-    said = posts[rank]
-    found: set[int] = set()
-    if said.fabric is not None and said.fabric.wait is not None:
-        wait = said.fabric.wait
+    over = {other for other, post in posts.items() if post.state == "ended" or other in blocked}
+    own = posts[rank]
+    others: set[int] = set()
+    if own.fabric is not None and own.fabric.wait is not None:
+        wait = own.fabric.wait
         peers = {wait.peer} if wait.peer is not None else posts.keys() - {rank}
         messages = {other: each.fabric for other, each in posts.items() if each.fabric is not None}
         if not peers <= over or _can_go_on(wait, messages):
             return ()
-        found |= peers
+        others |= peers
 
-    for call in said.calls:
+    for call in own.calls:
         if call.kind in ("collective", "meeting"):
             ranks = _awaited_members(rank, call, posts, over, quiet)
         else:
             ranks = _awaited_peers(rank, call, posts, over, quiet)
         if not ranks:
             return ()
-        found |= ranks
-    return tuple(sorted(found))
+        others |= ranks
+    return tuple(sorted(others))
 
 
 def _awaited_members(rank: int, call: TorchCall, posts: Mapping[int, Posts], over: set[int], quiet: bool) -> set[int]:
@@ -149,18 +149,18 @@ def _awaited_members(rank: int, call: TorchCall, posts: Mapping[int, Posts], ove
     resized: set[int] = set()  # posted the same operation with another size
     place = f"{call.group} {call.number}"
     for member in call.members:
-        said = posts.get(member)
+        theirs = posts.get(member)
         if member == rank:
             continue
-        if said is None or (call.kind == "collective" and said.groups.get(call.group) != call.members):
+        if theirs is None or (call.kind == "collective" and theirs.groups.get(call.group) != call.members):
             return set()  # it does not say, or knows another group by this name
-        came = said.posted.get(call.group, 0)
+        came = theirs.posted.get(call.group, 0)
         if came < 0:
             return set()
         if came < call.number:
             missing.add(member)
-        elif call.kind == "collective" and place in said.recent:
-            op, _, size = said.recent[place].partition("|")
+        elif call.kind == "collective" and place in theirs.recent:
+            op, _, size = theirs.recent[place].partition("|")
             if op != call.op:
                 different.add(member)
             elif size != call.size and op in EQUAL_SIZES:
@@ -193,19 +193,19 @@ def _awaited_peers(rank: int, call: TorchCall, posts: Mapping[int, Posts], over:
     return set() if met else peers
 
 
-def cause(found: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts], returned: set[int]) -> str:
+def cause(stuck_ranks: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts], returned: set[int]) -> str:
     """Return in a sentence why these ranks can never go on: what they disagree about, or who ended while they wait."""
-    for rank in found:
+    for rank in stuck_ranks:
         for call in posts[rank].calls:
             if call.kind == "collective":
-                told = _disagreement(call, posts)
-                if told:
-                    return told
+                mismatch = _disagreement(call, posts)
+                if mismatch:
+                    return mismatch
 
-    ended = {other for ranks in found.values() for other in ranks if posts[other].state == "ended"}
+    ended = {other for ranks in stuck_ranks.values() for other in ranks if posts[other].state == "ended"}
     clauses = []
     if ended & returned:
-        waited_for = {call.channel for rank in found for call in posts[rank].calls}
+        waited_for = {call.channel for rank in stuck_ranks for call in posts[rank].calls}
         early = any(waited_for & posts[rank].unwaited.keys() for rank in ended)
         how = " without waiting for its isend" if early else ""
         clauses.append(f"{failures.names(sorted(ended & returned))} returned{how}")
@@ -213,13 +213,13 @@ def cause(found: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts], retu
         others = sorted(ended - returned)
         clauses.append(f"{failures.names(others)} {'takes' if len(others) == 1 else 'take'} no part in this")
 
-    groups = {call.group for rank in found for call in posts[rank].calls if call.kind == "collective"}
+    groups = {call.group for rank in stuck_ranks for call in posts[rank].calls if call.kind == "collective"}
     ranks_in: dict[str, list[int]] = {}
-    for rank in sorted(found):
-        said = posts[rank]
-        where = said.where or (failures.where_it_waits(said.fabric.wait).removeprefix("in ") if said.fabric else "")
-        if len(groups) > 1 and said.calls and said.calls[0].kind == "collective":
-            call = said.calls[0]
+    for rank in sorted(stuck_ranks):
+        post = posts[rank]
+        where = post.where or (failures.where_it_waits(post.fabric.wait).removeprefix("in ") if post.fabric else "")
+        if len(groups) > 1 and post.calls and post.calls[0].kind == "collective":
+            call = post.calls[0]
             where += f" (group {call.group.partition(':')[2]}: ranks {', '.join(map(str, call.members))})"
         ranks_in.setdefault(where, []).append(rank)
     for where, ranks in ranks_in.items():
@@ -229,17 +229,17 @@ def cause(found: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts], retu
 
 def disagreement(posts: Mapping[int, Posts]) -> str:
     """Return what ranks posted last in a group, where that differs at the same place, or only one of them can say; else ""."""
-    for said in posts.values():
-        for group, number in said.posted.items():
-            if group in said.groups:
-                call = TorchCall("collective", "", group, said.groups[group], number)
-                told = _disagreement(call, posts)
-                if told:
-                    return told
+    for post in posts.values():
+        for group, number in post.posted.items():
+            if group in post.groups:
+                call = TorchCall("collective", "", group, post.groups[group], number)
+                words = _disagreement(call, posts)
+                if words:
+                    return words
     if len(posts) == 1:
-        for rank, said in posts.items():
-            for place, told in reversed(said.recent.items()):
-                op, _, size = told.partition("|")
+        for rank, post in posts.items():
+            for place, words in reversed(post.recent.items()):
+                op, _, size = words.partition("|")
                 return f"rank {rank} called {op}" + (f" with {size}" if size else "") + f" as collective {place.split()[-1]}"
     return ""
 
@@ -249,16 +249,16 @@ def _disagreement(call: TorchCall, posts: Mapping[int, Posts]) -> str:
     place = f"{call.group} {call.number}"
     ranks_of: dict[str, list[int]] = {}
     for member in call.members:
-        told = posts[member].recent.get(place) if member in posts else None
-        if told is not None:
-            ranks_of.setdefault(told, []).append(member)
-    ops = {told.partition("|")[0] for told in ranks_of}
+        posted_here = posts[member].recent.get(place) if member in posts else None
+        if posted_here is not None:
+            ranks_of.setdefault(posted_here, []).append(member)
+    ops = {posted_here.partition("|")[0] for posted_here in ranks_of}
     if len(ranks_of) < 2 or (len(ops) == 1 and not ops & set(EQUAL_SIZES)):
         return ""
 
     clauses = []
-    for told, ranks in ranks_of.items():
-        op, _, size = told.partition("|")
+    for posted_here, ranks in ranks_of.items():
+        op, _, size = posted_here.partition("|")
         for rank in ranks:
             waits = [each.number for each in posts[rank].calls if each.group == call.group]
             if waits and min(waits) == call.number:

@@ -356,8 +356,8 @@ class Session:
         self.looks -= 1
         self.look_s = time.monotonic() + _LOOK_LATER_S if self.looks else math.inf
         first = self._ask_posts()
-        found = stuck(first, quiet=True)
-        if not found:
+        stuck_ranks = stuck(first, quiet=True)
+        if not stuck_ranks:
             return False
 
         second_s = time.monotonic() + _LOOK_AGAIN_S
@@ -365,13 +365,13 @@ class Session:
             if self.failures or self.silent or self.stopped:
                 return False
         second = self._ask_posts()
-        same = found.keys() <= second.keys()
-        quiet = same and all(second[rank].other_cpu_s - first[rank].other_cpu_s < _QUIET_CPU_S for rank in found)
-        if same and stuck(second, quiet) == found:
-            same = all(replace(first[rank], other_cpu_s=0.0) == replace(second[rank], other_cpu_s=0.0) for rank in found)
+        same = stuck_ranks.keys() <= second.keys()
+        quiet = same and all(second[rank].other_cpu_s - first[rank].other_cpu_s < _QUIET_CPU_S for rank in stuck_ranks)
+        if same and stuck(second, quiet) == stuck_ranks:
+            same = all(replace(first[rank], other_cpu_s=0.0) == replace(second[rank], other_cpu_s=0.0) for rank in stuck_ranks)
             if same and not (self.failures or self.silent or self.stopped):
-                self.cause = cause(found, second, set(self.returned))
-                self.awaited, self.posts = found, {**second}
+                self.cause = cause(stuck_ranks, second, set(self.returned))
+                self.awaited, self.posts = stuck_ranks, {**second}
                 return True
 
         self.look_s, self.looks = time.monotonic() + _LOOK_AGAIN_S, max(1, self.looks)

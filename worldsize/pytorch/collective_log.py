@@ -125,15 +125,15 @@ class CollectiveLog:
 
     def events(self) -> tuple[Event, ...]:
         """Return the messages of `torch.distributed` itself that were sent, or received and waited for."""
-        found: list[Event] = []
+        recorded: list[Event] = []
         for call in list(self.messages):
             if call.peer is None or (call.kind == "recv" and call.end_s is None):
                 continue
             end_s = call.start_s if call.end_s is None else call.end_s
             wait_s = None if call.wait_start_s is None else call.wait_start_s - self._origin_s
             start_s, end_s = call.start_s - self._origin_s, end_s - self._origin_s
-            found.append(Event(call.kind, call.peer, call.tag, call.size_bytes, start_s, end_s, wait_s, call.group))
-        return tuple(found)
+            recorded.append(Event(call.kind, call.peer, call.tag, call.size_bytes, start_s, end_s, wait_s, call.group))
+        return tuple(recorded)
 
     def known_groups(self) -> dict[str, tuple[int, ...]]:
         """Return every group so far, by key, with the ranks of its members. A key has the count of `init_process_group`."""

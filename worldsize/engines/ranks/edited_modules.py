@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from worldsize.failures import Frame, is_library
+from worldsize.failures import is_librarys_file
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EditedModules:
 
     def _note(self, name: str, module: ModuleType | None) -> None:
         spec, path = getattr(module, "__spec__", None), getattr(module, "__file__", None)
-        if spec is None or not isinstance(path, str) or not path.endswith(".py") or is_library(Frame(path, 0, "")):
+        if spec is None or not isinstance(path, str) or not path.endswith(".py") or is_librarys_file(path):
             return
         with suppress(OSError):
             self._imports[name] = _Import(spec, path, _state(path))

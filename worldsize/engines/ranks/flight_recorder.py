@@ -7,6 +7,7 @@ an older torch lacks.
 """
 
 import json
+import math
 import pickle
 import threading
 import time
@@ -143,7 +144,7 @@ class FlightRecorder:
         else:
             held = json.loads(_dump(onlyActive=active))
 
-        found: list[Entry] = []
+        listed: list[Entry] = []
         for row in held.get("entries", ()):
             if row["record_id"] < first:
                 continue
@@ -151,7 +152,7 @@ class FlightRecorder:
             sizes, dtypes = row["input_sizes"], row["input_dtypes"]
             if not sizes:  # a scatter's receiver has an output alone
                 sizes, dtypes = row["output_sizes"], row["output_dtypes"]
-            found.append(
+            listed.append(
                 Entry(
                     record=row["record_id"],
                     thread=int(row.get("thread_id", 0)),
@@ -160,26 +161,19 @@ class FlightRecorder:
                     number=row["collective_seq_id"],
                     op=_OPERATIONS.get(name, name),
                     size=_in_words(sizes, dtypes),
-                    size_bytes=sum(_elements(s) * _BYTES.get(d, 1) for s, d in zip(sizes, dtypes, strict=False)),
+                    size_bytes=sum(math.prod(s) * _BYTES.get(d, 1) for s, d in zip(sizes, dtypes, strict=False)),
                     over=row["retired"],
                     timeout_s=row["timeout_ms"] / 1000,
                 )
             )
-        return found
-
-
-def _elements(shape: list[int]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
+        return listed
 
 
 def _in_words(sizes: list[list[int]], dtypes: list[str]) -> str:
     counts: dict[str, int] = {}
     for shape, dtype in zip(sizes, dtypes, strict=False):
         name = _DTYPES.get(dtype, dtype)
-        counts[name] = counts.get(name, 0) + _elements(shape)
+        counts[name] = counts.get(name, 0) + math.prod(shape)
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
@@ -188,15 +182,15 @@ Windows = tuple[list[int], list[int]]
 
 def _by_thread(windows: list[tuple[int, int, int]]) -> dict[int, Windows]:
     """Return by thread: the starts and ends of its calls that lie in no other call, in order."""
-    found: dict[int, Windows] = {}
+    windows_of: dict[int, Windows] = {}
     for thread, start_ns, end_ns in sorted(windows):
-        starts, ends = found.setdefault(thread, ([], []))
+        starts, ends = windows_of.setdefault(thread, ([], []))
         if not ends or start_ns > ends[-1]:
             starts.append(start_ns)
             ends.append(end_ns)
         else:
             ends[-1] = max(ends[-1], end_ns)
-    return found
+    return windows_of
 
 
 def _within(windows: Windows | None, moment_ns: int) -> int:

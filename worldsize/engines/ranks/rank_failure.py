@@ -8,7 +8,7 @@ import time
 import traceback
 
 from worldsize.errors import NotYet
-from worldsize.failures import Failure, Frame, is_library, is_package
+from worldsize.failures import Failure, Frame, is_librarys_file, is_package
 
 _MAX_ROWS = 10
 _LAST_ROWS = 4  # of these
@@ -64,7 +64,7 @@ def message_of(error: BaseException) -> str:
 def _is_library_row(row: str) -> bool:
     """Return whether a row of a message is a frame of a library, as in the tracebacks that TensorFlow's messages contain."""
     found = _FRAME.match(row)
-    return found is not None and (found[1].startswith("<") or is_library(Frame(found[1], 0, "")))
+    return found is not None and (found[1].startswith("<") or is_librarys_file(found[1]))
 
 
 def frames_of(error: BaseException) -> tuple[Frame, ...]:

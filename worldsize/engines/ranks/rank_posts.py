@@ -136,11 +136,11 @@ class RankPosts:
 
     def _unwaited(self) -> dict[str, int]:
         """Return by channel: sends for whose handle nobody has waited."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for call in list(self._log.messages):
             if call.kind == "send" and call.end_s is None:
-                found[channel(call.group, self._rank, call.peer, call.tag)] += 1
-        return dict(found)
+                counts[channel(call.group, self._rank, call.peer, call.tag)] += 1
+        return dict(counts)
 
     def _message(self, call: PeerCall) -> TorchCall:
         src, dst = (self._rank, call.peer) if call.kind == "send" else (call.peer, self._rank)
