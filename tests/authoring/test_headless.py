@@ -217,6 +217,11 @@ def failure(path: Path, **options: object) -> NotebookFailed:
     return caught.value
 
 
+def test_a_notebook_imports_a_module_beside_it(tmp_path):
+    (tmp_path / "beside.py").write_text("value = 7\n")
+    assert run(notebook(tmp_path, "import beside\nprint(beside.value)", summary=0)).summary_text == "7"
+
+
 def test_a_cell_that_raises_is_named_and_what_ran_is_kept(tmp_path):
     path = notebook(tmp_path, "ranks = 8", "print('so far')", "# third\n1 / 0", "2", parameters=0)
     failed = failure(path, parameters={"ranks": 2})

@@ -12,8 +12,8 @@ from tests.support.open_hosts import programs
 from worldsize import hosts
 from worldsize.engines.job import Prompt
 from worldsize.errors import Deadlock, RankFailed, RunTimedOut
-from worldsize.launch import launch
-from worldsize.ranks import OpenRanks, open_ranks, output_groups
+from worldsize.launch import launch, rank_output
+from worldsize.ranks import OpenRanks, open_ranks
 from worldsize.ranks.debugger_prompts import DebuggerPrompts
 from worldsize.ranks.open_world import CELLS
 
@@ -76,7 +76,7 @@ def test_large_values_go_there_and_come_back(world):
 
 def test_figures_and_tables_of_a_host_come_along(world):
     run = world.run("import matplotlib.pyplot as plt\nplt.plot([1, rank])\nprint('drawn')", [3])
-    (group,) = output_groups.groups(run, [3])
+    (group,) = rank_output.groups(run, [3])
     assert [sorted(dict(piece.bundle)) for piece in group.pieces] == [[], ["image/png", "text/plain"]]
     world.run(
         "net = torch.nn.Linear(2, 2)\nwith torch.no_grad():\n    [p.fill_(1.5 if rank == 3 else 1.0) for p in net.parameters()]"

@@ -15,7 +15,8 @@ from tests.support.kernels import seconds_until
 from tests.support.processes import LONG_S
 from worldsize.errors import Deadlock, NotYet, RankFailed
 from worldsize.launch import launch
-from worldsize.launch.run import Observer, Run, Tail, observe, unobserved
+from worldsize.launch.rank_output import Tail
+from worldsize.launch.run import Observer, Run, observe, unobserved
 
 QUICK = pytest.mark.quick
 SIZES = [1, 2, 3, 4]

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from worldsize.engines.ranks import flight_recorder
 from worldsize.launch import launch
-from worldsize.ranks.output_groups import caption
+from worldsize.ranks.cell_observers import caption
 from worldsize.trace import RankRecord, merge
 
 

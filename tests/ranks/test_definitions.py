@@ -49,9 +49,55 @@ def test_the_newest_definition_counts():
 
 @quick
 def test_data_stays_and_is_named():
-    space, cells = space_of("OFFSET = 3\nwords = ['a']", ADD)
+    space, cells = space_of("offset = 3\nwords = ['a']", ADD.replace("OFFSET", "offset"))
     found = along("add(1); words; later; print", space, cells)
-    assert names(found) == [("add",)] and found.in_notebook == {"OFFSET", "words"}
+    assert names(found) == [("add",)] and found.in_notebook == {"offset", "words"}
+
+
+@quick
+@pytest.mark.parametrize("value", ["3", "-1.5", "'ab' + 'c'", "(1, 2)", "{'a': [None, True]}", "torch.bfloat16", "ONE * 4"])
+def test_a_constant_in_capitals_goes_along_with_the_function_that_names_it(value):
+    space, cells = space_of("import torch\nONE = 1", f"OFFSET = {value}", ADD)
+    found = along("add(1)", space, cells)
+    assert ("OFFSET",) in names(found) and names(found).index(("OFFSET",)) < names(found).index(("add",))
+
+
+@quick
+@pytest.mark.parametrize("later", ["OFFSET += 1", "OFFSET = OFFSET + [2]", "OFFSET.append(2)", "OFFSET = tuple(OFFSET)"])
+def test_a_constant_that_the_notebook_has_changed_is_data(later):
+    begins = "OFFSET = [1]" if "+= 1" not in later else "OFFSET = 1"
+    space, cells = space_of(begins, ADD)
+    exec(later, space)
+    assert along("add(1)", space, [*cells, Cell(later, "later.py")]).in_notebook == {"OFFSET"}
+
+
+@quick
+@pytest.mark.parametrize("value", ["len('abc')", "[k for k in range(3)]"])
+def test_a_constant_that_had_to_be_computed_is_data(value):
+    space, cells = space_of(f"OFFSET = {value}", ADD)
+    assert along("add(1)", space, cells).in_notebook == {"OFFSET"}
+
+
+GUARDED = """\
+try:
+    from no_such_package import bar
+except ImportError:
+    def bar(steps):
+        return steps
+"""
+
+
+@quick
+def test_an_import_with_a_stand_in_goes_along_whole():
+    space, cells = space_of("import math", GUARDED, "if math:\n    def f(): return bar(1)\nelse:\n    f = None\n")
+    found = along("f()", space, cells)
+    assert names(found) == [("math",), ("bar",), ("f",)] and found.definitions[1].text == GUARDED
+
+
+@quick
+def test_a_block_that_does_more_than_define_stays():
+    space, cells = space_of("if True:\n    def f(): return 1\n    print(f())\n")
+    assert along("f()", space, cells).in_notebook == {"f"}
 
 
 @quick
@@ -116,6 +162,14 @@ def test_a_function_finds_the_data_of_its_rank(four):
     four.run("OFFSET = rank * 10")
     run(four, "found = add(1)", ADD)
     assert four["found"] == [1, 11, 21, 31]
+
+
+def test_a_changed_constant_goes_again_and_the_rank_s_own_stays(four):
+    run(four, "first = SIZE", "SIZE = 3")
+    run(four, "second = SIZE", "SIZE = 3", "SIZE = 4")
+    four.run("SIZE = 10 + rank")
+    run(four, "third = SIZE", "SIZE = 5")
+    assert four["(first, second, third)"] == [(3, 4, 10 + rank) for rank in range(4)]
 
 
 def test_a_changed_function_goes_again_and_a_like_one_stays_the_same_object(four):

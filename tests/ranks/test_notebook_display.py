@@ -2,8 +2,8 @@
 
 import pytest
 
+from worldsize.launch.rank_output import pieces_of
 from worldsize.ranks import OpenRanks
-from worldsize.ranks.output_groups import pieces_of
 
 CELL = """\
 from IPython.display import HTML, Markdown, display as ipythons

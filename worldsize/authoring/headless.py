@@ -227,6 +227,8 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
         # a user's own start-up files would be part of the run
         "IPYTHONDIR": str(room / "ipython"),
         "PATH": programs,
+        # modules beside the notebook, as in Jupyter, where its folder is the kernel's
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(path.parent), os.environ.get("PYTHONPATH")])),
         "WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else "",
     }
     course = course_above(path.parent)

@@ -71,6 +71,7 @@ class Job:
     hosts_label: str = ""  # such as "Slurm job 4711"
     world: str = ""  # for ranks that stay: the name to which orders refer
     unset: tuple[str, ...] = ()  # for ranks that stay: variables that the notebook no longer has
+    shows: bool = False  # whether a notebook shows the pictures and tables of a function's ranks
     children: str | None = None  # how ranks' own children start in multiprocessing; None for the platform's usual way
 
     @property

@@ -27,7 +27,8 @@ from worldsize.engines.payload import Payload
 from worldsize.engines.ranks.edited_modules import EditedModules
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import edited_modules_note, error_of, large_payload_note, notes_of
-from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
+from worldsize.launch.rank_output import OutputTail
+from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, in_kernel
 
 _TICK_S = 0.05  # between two updates of the observers
 _FREED_S = 10.0  # extra time to stop ranks that stay: ending the agent would lose their state
@@ -120,7 +121,8 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources, multiprocessing.
+    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources, multiprocessing,
+    and whether it can show pictures.
 
     `seed` None draws a new one.
     """
@@ -131,6 +133,7 @@ def callers_state(seed: int | None) -> dict[str, Any]:
         "seed": secrets.randbits(62) if seed is None else seed,
         "sources": cell_sources(),
         "children": _children(),
+        "shows": in_kernel(),
     }
 
 
@@ -175,7 +178,9 @@ def _run_dir(engine: LocalEngine) -> Path:
 def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes, and return the outcome."""
     observers = launches.observers
-    tails = [Tail(job.files.of(r, "log"), launches.partial_lines) for r in range(job.world_size)]
+    tails = []
+    for rank in range(job.world_size):
+        tails.append(OutputTail(job.files.of(rank, "log"), job.files.of(rank, "shown"), launches.partial_lines))
     prompts: dict[int, Prompt] = {}  # by rank, of debuggers that wait for a command
     ranks = None
     due_s = 0.0
@@ -246,15 +251,17 @@ def _stop(engine: LocalEngine, run: Run, ranks: LocalRanks | None, within_s: flo
     return Outcome(status="stopped")
 
 
-def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last: bool) -> None:
+def _publish(run: Run, tails: list[OutputTail], observers: tuple[Observer, ...], last: bool) -> None:
     if not observers:
         return
 
     for rank, tail in enumerate(tails):
-        text = tail.rest() if last else tail.new_text()
-        if text:
+        for piece in tail.new_pieces(last):
             for observer in observers:
-                observer.printed(run, rank, text)
+                if piece.bundle:
+                    observer.displayed(run, rank, piece.bundle)
+                else:
+                    observer.printed(run, rank, piece.text)
     for observer in observers:
         observer.ticked(run)
 

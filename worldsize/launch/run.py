@@ -1,4 +1,4 @@
-"""The result of a launch (`Run`), its `Observer`s, and the reader of a growing log (`Tail`).
+"""The result of a launch (`Run`), and its `Observer`s.
 
 Logs, results and records are files in the run's own folder, which is deleted when the run is no longer referenced.
 """
@@ -20,6 +20,7 @@ from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
 from worldsize.units import count
 
+Bundle = tuple[tuple[str, str], ...]  # a picture or a table by MIME type, images in base64; text/plain among them
 RunLife = Literal["running", "done", "not yet", "failed", "interrupted"]
 
 
@@ -167,6 +168,7 @@ class Observer:
     def warmed(self, waited_s: float, ready: bool) -> None: ...
     def started(self, run: Run) -> None: ...
     def printed(self, run: Run, rank: int, text: str) -> None: ...
+    def displayed(self, run: Run, rank: int, bundle: Bundle) -> None: ...
     def progressed(self, run: Run, progress: Progress) -> None: ...
     def ticked(self, run: Run) -> None: ...
     def ended(self, run: Run) -> None: ...
@@ -201,6 +203,11 @@ class TaggedLines(Observer):
         print(run)
 
 
+def in_kernel() -> bool:
+    """Return whether this process is a notebook's kernel, whose outputs can be pictures, and can change later."""
+    return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
+
+
 def in_script() -> bool:
     """Return whether this process is a script: no notebook, no prompt at which a person types."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
@@ -230,37 +237,3 @@ def unobserved() -> Iterator[None]:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
-
-
-class Tail:
-    """Reads new text of a growing file: whole lines, or with `partial_lines` everything so far."""
-
-    def __init__(self, path: Path, partial_lines: bool = False) -> None:
-        self._path = path
-        self._partial_lines = partial_lines
-        self._read_bytes = 0
-        self._rest = b""
-
-    def new_text(self) -> str:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._read_bytes)
-                data = file.read()
-        except FileNotFoundError:
-            return ""
-
-        self._read_bytes += len(data)
-        if not self._partial_lines:
-            whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
-            return (whole + mark).decode(errors="replace")
-
-        # decode everything but a character cut at the end of the data, which is kept for the next call
-        text = (self._rest + data).decode(errors="surrogateescape")
-        # surrogateescape maps an undecodable byte to U+DC80 … U+DCFF; a cut UTF-8 character has at most 3 bytes
-        cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
-        self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
-        complete = text[: len(text) - cut] if self._rest else text
-        return complete.encode(errors="surrogateescape").decode(errors="replace")
-
-    def rest(self) -> str:
-        return self.new_text() + self._rest.decode(errors="replace")

@@ -12,8 +12,10 @@ from typing_extensions import override
 from worldsize import failures
 from worldsize.engines.job import Progress
 from worldsize.figures import wait_graph
-from worldsize.launch.run import Observer, Run
-from worldsize.live import result
+from worldsize.launch import rank_output
+from worldsize.launch.rank_output import as_seen
+from worldsize.launch.run import Bundle, Observer, Run, in_kernel
+from worldsize.live import output_by_rank, result
 from worldsize.live.cell_end import CellResults, PlaceholderOutput
 from worldsize.live.run_state import RunState
 
@@ -25,9 +27,9 @@ STARTING_HELPER = "starting the helper that starts ranks. It takes some seconds;
 def lines_of(text: str) -> list[str]:
     """Return the lines of text that a rank printed.
 
-    `splitlines` would also split at the carriage returns of a progress bar.
+    A progress bar's line is its last state, as in a terminal: a rank's name in front of it must not be overwritten.
     """
-    return text.removesuffix("\n").split("\n")
+    return as_seen(text.removesuffix("\n")).split("\n")
 
 
 class Screenful:
@@ -83,6 +85,7 @@ class TextLines(Observer):
                 lines += screenful.take(rank, lines_of(text))
 
         show(run, result.state_of(run), [*lines, *screenful.rest()])
+        show_rich(run)
 
     @override
     def started(self, run: Run) -> None:
@@ -97,6 +100,10 @@ class TextLines(Observer):
         lines = lines_of(text)
         self.run_state.printed(rank, lines)
         say(self.screenful.take(rank, lines))
+
+    @override
+    def displayed(self, run: Run, rank: int, bundle: Bundle) -> None:
+        self.printed(run, rank, dict(bundle).get("text/plain", ""))
 
     @override
     def progressed(self, run: Run, progress: Progress) -> None:
@@ -145,14 +152,19 @@ def last_words(run: Run) -> list[str]:
     return notes
 
 
+def show_rich(run: Run) -> None:
+    """Show in a notebook the pictures and tables that ranks displayed, by rank."""
+    everyone = range(run.world_size)
+    groups = rank_output.groups(run, everyone, only_rich=True)
+    if groups and in_kernel():
+        page = output_by_rank.html_of(groups, everyone)
+        text = output_by_rank.text_of(groups, everyone)
+        sys.modules["IPython"].display.display({"text/html": page, "text/plain": text}, raw=True)
+
+
 def in_notebook() -> bool:
     """Return True under IPython, which can show pictures."""
     return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
-
-
-def in_kernel() -> bool:
-    """Return True in a notebook's kernel, where an output can change later."""
-    return in_notebook() and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:

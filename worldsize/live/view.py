@@ -16,12 +16,12 @@ from typing_extensions import override
 
 from worldsize.engines.job import Progress
 from worldsize.figures import tokens, wait_graph
-from worldsize.launch.run import Run
+from worldsize.launch.run import Bundle, Run
 from worldsize.live import result
 from worldsize.live.cell_end import CellOutput, PlaceholderOutput, at_cell_end
 from worldsize.live.run_buttons import MOST_KEPT, RunButtons
 from worldsize.live.run_state import RunState
-from worldsize.live.text import STARTING_HELPER, TextLines, last_words, lines_of, say
+from worldsize.live.text import STARTING_HELPER, TextLines, last_words, lines_of, say, show_rich
 
 # A shorter run needs no feedback but its result (the limit is a second: J. Nielsen, Usability Engineering, 1993), and a
 # view that flashes by is worse than none. Lab 00's launches end before, even the failing ones.
@@ -96,6 +96,10 @@ class LiveView(TextLines):
         self._held += self.screenful.take(rank, lines)
 
     @override
+    def displayed(self, run: Run, rank: int, bundle: Bundle) -> None:
+        """Nothing yet: pictures and tables come by rank, when all are there."""
+
+    @override
     def progressed(self, run: Run, progress: Progress) -> None:
         for report in progress.reports:
             self.run_state.rows[progress.rank].report(report)
@@ -131,6 +135,8 @@ class LiveView(TextLines):
                 self._offer(run)  # buttons first: a picture lower than the view would make the page jump
                 self._leave(run)
             say(self._held)
+            with self._no_harm():
+                show_rich(run)
 
         say(words)
 

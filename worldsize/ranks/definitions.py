@@ -1,12 +1,14 @@
-"""Functions, classes and imports that a cell names, which travel from the notebook to the ranks with that cell.
+"""Functions, classes, imports and constants that a cell names, which travel from the notebook to the ranks with that cell.
 
 Definitions travel as source text and are executed on the ranks, with the ranks' own data. The newest cell that defines a
-name counts; whatever a definition names travels too. Data does not travel: push it.
+name counts; whatever a definition names travels too. A constant is a name in capitals that still has the value written in its
+cell (PEP 8, "Constants"). Other data does not travel: push it.
 """
 
 import ast
 import builtins
 import functools
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,10 @@ from typing import Any
 from worldsize.engines.ranks.cell_work import Definition
 
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
+_WRITTEN = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.operator,
+    ast.unaryop, ast.expr_context,
+)  # fmt: skip
 _FRONT = "worldsize.notebook"  # it starts processes: ranks import the original modules instead
 
 
@@ -89,8 +95,22 @@ def _definition_of(
     row = known.get(name)
     if row is None or _FRONT in row[1].text:
         return None
+    if not _still_holds(name, row[1], space):
+        return None
     _refuse_tensorflow(imported_in(row[1].text))
     return row
+
+
+def _still_holds(name: str, definition: Definition, space: Mapping[str, Any]) -> bool:
+    """Return False for a constant that the notebook has changed since."""
+    statement = ast.parse(definition.text).body[0]
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+        return True
+    try:
+        written = eval(compile(ast.Expression(statement.value), "<constant>", "eval"), dict(space))
+        return type(written) is type(space[name]) and bool(written == space[name])
+    except Exception:  # a name of the constant is gone, or its values cannot be compared
+        return False
 
 
 @functools.lru_cache(maxsize=4)
@@ -127,7 +147,56 @@ def _of_cell(cell: Cell) -> tuple[Definition, ...]:
                 if isinstance(node, ast.ImportFrom):
                     statement = f"from {'.' * node.level}{node.module or ''} {statement}"
                 rows.append(Definition((bound,), statement, cell.file, node.lineno))
+        else:
+            bound_here = _bound_by_block(node) if isinstance(node, (ast.If, ast.Try)) else _constants(node)
+            if bound_here:
+                text = "".join(lines[node.lineno - 1 : node.end_lineno])
+                rows.append(Definition(tuple(bound_here), text, cell.file, node.lineno))
     return tuple(rows)
+
+
+def _constants(node: ast.stmt) -> list[str]:
+    """Return the names in capitals that a statement binds to a written value."""
+    return [name for name in _assigned(node) if name.isupper()]
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    """Return the names that a statement assigns a written value, if it does no more than that."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        targets: list[ast.expr] = [node.target]
+    elif isinstance(node, ast.Assign):
+        targets = node.targets
+    else:
+        return []
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names if len(names) == len(targets) and node.value is not None and _is_written(node.value) else []
+
+
+def _is_written(value: ast.expr) -> bool:
+    """Return whether an expression is made of literals, constants and attributes such as `torch.bfloat16`; no call."""
+    return all(isinstance(part, _WRITTEN) for part in ast.walk(value))
+
+
+def _bound_by_block(node: ast.If | ast.Try) -> list[str]:
+    """Return the names that a block binds, such as an import with a stand-in for where it fails; [] if the block does more."""
+    names: list[str] = []
+    blocks = [node.body, node.orelse]
+    if isinstance(node, ast.Try):
+        blocks += [*(handler.body for handler in node.handlers), node.finalbody]
+
+    for statement in itertools.chain.from_iterable(blocks):
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound = [statement.name]
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
+        elif isinstance(statement, (ast.If, ast.Try)):
+            bound = _bound_by_block(statement)
+        else:
+            bound = _assigned(statement)
+        if not bound and not isinstance(statement, ast.Pass):
+            return []
+        names += bound
+    return list(dict.fromkeys(names))
 
 
 @functools.lru_cache(maxsize=500)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worldsize.errors import RankFailed
+from worldsize.launch.execute import cell_sources
 from worldsize.links import Link
 from worldsize.ranks import definitions
 from worldsize.ranks.cell_observers import CellText
@@ -176,9 +177,18 @@ class RanksMagics:
 
             key = number, text
             if key not in self._known_cells:  # the kernel hashes a cell's text in Python: slow for a long cell
-                self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
+                self._known_cells[key] = Cell(code, _file_of(code) or self._shell.compile.get_code_name(text, code, number))
             cells.append(self._known_cells[key])
         return cells[:-1] if cells and _MAGIC.match(raw[-1]) is None else cells
+
+
+def _file_of(code: str) -> str:
+    """Return the file name under which Python knows a cell's code; "" if it does not.
+
+    The kernel makes the name from the text as typed, of which the history has lost the empty lines at the end.
+    """
+    code = code.rstrip("\n")
+    return next((file for file, text in reversed(cell_sources()) if text.rstrip("\n") == code), "")
 
 
 def _syntax_error(error: SyntaxError, text: str) -> str:

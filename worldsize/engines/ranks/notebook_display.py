@@ -1,7 +1,7 @@
-"""IPython's `display` in a rank that stays: it shows as the rank's own `display` does, also under `plt.show()`.
+"""IPython's `display` in a rank: it shows as the rank's own `display` does, also under `plt.show()`.
 
 Outside of a shell IPython prints the text of what it should display. A rank does not import IPython itself: that costs half
-a second. Therefore its function is replaced when a cell imports it.
+a second. Therefore its function is replaced when a cell or function imports it.
 """
 
 import importlib.machinery

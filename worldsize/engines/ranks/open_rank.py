@@ -93,8 +93,7 @@ class OpenRank:
 
     def display(self, *values: Any) -> None:
         """Show values as a notebook does, with pictures and tables; bound as `display` for cells."""
-        for value in values:
-            self.output.show(value)
+        self.output.display(*values)
 
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:
         """Carry out an order, and return how it ended."""

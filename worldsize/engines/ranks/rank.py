@@ -3,6 +3,7 @@
 `torch_rank.py` and `tensorflow_rank.py` have the framework's part; `rank_channel.py` talks to the agent.
 """
 
+import builtins
 import faulthandler
 import importlib
 import linecache
@@ -14,6 +15,8 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +25,11 @@ from worldsize.engines import payload
 from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import LastSeen
+from worldsize.engines.ranks.notebook_display import show_by
 from worldsize.engines.ranks.pickles import dumps_result
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
+from worldsize.engines.ranks.rich_output import RichOutput
 from worldsize.failures import Return
 from worldsize.files import write_whole
 from worldsize.report import gather
@@ -54,7 +59,8 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         channel.tell("entered", time.monotonic())
 
         before = payload.fingerprint(opened.fn)
-        result = opened.fn(*arguments, **opened.kwargs)
+        with _shown_to_a_notebook(rank, job):
+            result = opened.fn(*arguments, **opened.kwargs)
         channel.end_forked()
         write_whole(job.files.of(rank, "result"), dumps_result(result))
 
@@ -64,6 +70,22 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
     except BaseException as error:
         channel.end_forked(error)
         channel.finish("failure", failure_of(rank, error))
+
+
+@contextmanager
+def _shown_to_a_notebook(rank: int, job: Job) -> Iterator[None]:
+    """Let the block's `display` and `plt.show()` put out pictures and tables, if a notebook is there to show them."""
+    if not job.shows:
+        yield
+        return
+
+    output = RichOutput(job.files.of(rank, "log"), job.files.of(rank, "shown"))
+    show_by(output.display)
+    builtins.display = output.display  # type: ignore[attr-defined]  # where a notebook has it
+    try:
+        yield
+    finally:
+        output.show_figures()
 
 
 def write_to_logs(rank: int, job: Job) -> None:

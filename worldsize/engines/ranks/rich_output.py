@@ -1,7 +1,7 @@
-"""Rich output of a rank that stays: pictures and tables, as MIME bundles with their position in its log.
+"""Rich output of a rank: pictures and tables, as MIME bundles with their position in its log.
 
 Each bundle is a line of JSON in a file of the run, so that the notebook can show it between the lines printed before and
-after. A value without a bundle, or with a bundle that is too large, is printed as text. `ranks/cell_view.py` renders
+after. A value without a bundle, or with a bundle that is too large, is printed as text. `live/output_by_rank.py` renders
 bundles; scripts in a bundle do not run.
 """
 
@@ -22,10 +22,15 @@ _METHODS = {
 
 
 class RichOutput:
-    """The bundles of one order. `log` is the file to which the rank prints, `path` the file of the bundles."""
+    """The bundles of one order or launch. `log` is the file to which the rank prints, `path` the file of the bundles."""
 
     def __init__(self, log: Path, path: Path) -> None:
         self._log, self._path = log, path
+
+    def display(self, *values: Any) -> None:
+        """Show values as a notebook does, with pictures and tables."""
+        for value in values:
+            self.show(value)
 
     def show(self, value: Any) -> None:
         """Show a value as a notebook does: its bundle if it has one, else its text."""

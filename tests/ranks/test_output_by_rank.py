@@ -4,8 +4,10 @@ import re
 
 import pytest
 
-from worldsize.ranks import cell_view, output_groups
-from worldsize.ranks.output_groups import Group, Piece
+from worldsize.launch import rank_output
+from worldsize.launch.rank_output import Group, Piece
+from worldsize.live import output_by_rank
+from worldsize.ranks.cell_observers import caption
 
 SHOWN = """\
 class Table:
@@ -23,7 +25,7 @@ class Broken:
 
 def shown(world, text: str, ranks=(0, 1, 2, 3)):
     run = world.run(text, list(ranks))
-    return run, output_groups.groups(run, ranks)
+    return run, rank_output.groups(run, ranks)
 
 
 def test_ranks_that_put_out_the_same_are_one_group(four):
@@ -32,8 +34,8 @@ def test_ranks_that_put_out_the_same_are_one_group(four):
         ((0, 2), (Piece("even\n"),)),
         ((1, 3), (Piece("odd\n"),)),
     ]
-    assert cell_view.text_of(groups, range(4), "foot") == "[ranks 0, 2] even\n[ranks 1, 3] odd\nfoot"
-    assert re.fullmatch(r"4 ranks · [\d.]+ m?s", output_groups.caption(run, (0, 1, 2, 3)))
+    assert output_by_rank.text_of(groups, range(4), "foot") == "[ranks 0, 2] even\n[ranks 1, 3] odd\nfoot"
+    assert re.fullmatch(r"4 ranks · [\d.]+ m?s", caption(run, (0, 1, 2, 3)))
 
 
 def test_text_and_what_is_shown_keep_their_order(four):
@@ -41,7 +43,7 @@ def test_text_and_what_is_shown_keep_their_order(four):
     assert [[piece.text or dict(piece.bundle)["text/html"] for piece in group.pieces] for group in groups] == [
         ["before\n", f"<b>table {half}</b>", "after\n", f"<b>table {half}</b>"] for half in (0, 1)
     ]
-    assert cell_view.text_of(groups, range(4), "f").splitlines()[:5] == [
+    assert output_by_rank.text_of(groups, range(4), "f").splitlines()[:5] == [
         "[ranks 0, 1]",
         "before",
         "Table 0",
@@ -85,12 +87,12 @@ def test_a_progress_bar_is_its_last_state(four):
 def test_a_flood_is_cut_in_the_middle_and_the_log_has_all(four):
     run, groups = shown(four, "print('x' * 100_000)\nprint('end')", [0])
     (piece,) = groups[0].pieces
-    assert len(piece.text) < output_groups.MOST_CHARS + 200 and piece.text.endswith("end\n") and "left out" in piece.text
+    assert len(piece.text) < rank_output.MOST_CHARS + 200 and piece.text.endswith("end\n") and "left out" in piece.text
     assert len(run.log(0)) == 100_005
 
 
 def test_pictures_beyond_the_room_are_told_as_text(four, monkeypatch):
-    monkeypatch.setattr(output_groups, "MOST_RICH_BYTES", 100)
+    monkeypatch.setattr(rank_output, "MOST_RICH_BYTES", 100)
     _, groups = shown(
         four,
         f"{SHOWN}class Large(Table):\n    def _repr_html_(self):\n        return 'x' * 90\ndisplay(Large()); display(Large())",
@@ -126,14 +128,14 @@ def test_a_group_is_named(ranks, of, expected):
 
 @quick
 def test_what_was_printed_is_no_html():
-    page = cell_view.html_of([Group((0,), (Piece("<script>1</script>"),))], (0, 1), "foot")
+    page = output_by_rank.html_of([Group((0,), (Piece("<script>1</script>"),))], (0, 1), "foot")
     assert "<script>" not in page and "&lt;script&gt;" in page
 
 
 @quick
 def test_there_is_a_tab_for_each_group_and_the_first_is_chosen():
     groups = [Group((rank,), (Piece(f"text {rank}"),)) for rank in range(3)]
-    page = cell_view.html_of(groups, range(3), "foot")
+    page = output_by_rank.html_of(groups, range(3), "foot")
     assert page.count('type="radio"') == 3 and page.count(" checked>") == 1
     assert [page.count(f"text {rank}") for rank in range(3)] == [1, 1, 1]
     labels = re.findall(r'<label for="([^"]+)">([^<]+)</label>', page)
@@ -144,13 +146,13 @@ def test_there_is_a_tab_for_each_group_and_the_first_is_chosen():
 @quick
 def test_the_outputs_of_many_ranks_are_bounded_and_counted():
     groups = [Group((rank,), (Piece(f"text {rank}"),)) for rank in range(64)]
-    page = cell_view.html_of(groups, range(64), "foot")
-    assert page.count('type="radio"') == cell_view.MOST_TABS and "and 32 more outputs" in page
+    page = output_by_rank.html_of(groups, range(64), "foot")
+    assert page.count('type="radio"') == output_by_rank.MOST_TABS and "and 32 more outputs" in page
 
 
 @quick
 def test_a_cell_that_runs_shows_the_last_lines_of_each_rank():
     texts = {rank: "\n".join(f"rank {rank} line {k}" for k in range(100)) for rank in range(16)}
-    page = cell_view.live_html(texts, 3.2)
+    page = output_by_rank.live_html(texts, 3.2)
     assert all(f"rank {rank} line 99" in page for rank in range(16)) and "rank 3 line 5\n" not in page
     assert len(page) < 16_000 and "at work for 3 s" in page

@@ -1,7 +1,7 @@
-"""Rendering of a cell's output: as text, and as HTML with a tab for each group of ranks with the same output.
+"""Rendering of what ranks put out: as text, and as HTML with a tab for each group of ranks with the same output.
 
 Tabs are radio buttons and a style sheet: they need no kernel and no script, and work by keyboard. A running cell shows
-each rank's last lines. `output_groups.py` collects the output.
+each rank's last lines. `launch/rank_output.py` collects the output.
 """
 
 import html
@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 
-from worldsize.ranks.output_groups import Group, Piece, as_seen
+from worldsize.launch.rank_output import Group, Piece, as_seen
 
 MOST_TABS = 32
 LIVE_LINES = 12
@@ -20,7 +20,7 @@ _GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100
 _CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
 
-def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
+def text_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> str:
     """Return the output as text; a group with a single line has its name on that line, else above its lines."""
     rows: list[str] = []
     for group in groups:
@@ -34,12 +34,12 @@ def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
             rows.append(f"[{name}] {lines[0]}")
         else:
             rows += [f"[{name}]", *lines]
-    return "\n".join([*rows, caption])
+    return "\n".join([*rows, *filter(None, [caption])])
 
 
-def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
+def html_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> str:
     """Return the output as HTML: tabs where ranks differ, else their one output under their name."""
-    foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>'
+    foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>' if caption else ""
     if not groups:
         return foot
     if len(groups) == 1:  # every rank with output put out the same
