@@ -24,6 +24,8 @@ _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 # of a virtual environment's base, of a folder in PYTHONPATH
 _LIBRARIES = ("<frozen", _PACKAGE_DIR, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")))
 _FOLDER_OF_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
+# what an order did with the process groups of a rank that stays: nothing, communicate, or end the default group
+GroupsUse = Literal["untouched", "used", "ended"]
 TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
@@ -42,7 +44,7 @@ class Frame:
 @dataclass(frozen=True)
 class Failure:
     """The way a rank ended. `at_s` is on the machine's monotonic clock. `code` is the exit code or the signal's number, None if
-    unknown. `host` names the host that was lost together with the rank."""
+    unknown. `host` names the host that was lost together with the rank. `groups` is for ranks that stay."""
 
     rank: int
     kind: Literal["raised", "signal", "exit", "lost"]
@@ -54,6 +56,7 @@ class Failure:
     not_yet: bool = False
     cause: str = ""
     host: str = ""
+    groups: GroupsUse = "used"
 
     @property
     def lost_a_peer(self) -> bool:
@@ -105,12 +108,13 @@ class Standing:
 class Return:
     """The data of a rank that returned. `changed`: names of the notebook that the rank changed in its own copy. `unwaited`: the
     number of `isend` handles never waited for. `packed` and `record`: the small result and record of a rank that stays; no file
-    holds them."""
+    holds them. `groups` is for ranks that stay too."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
     packed: bytes = b""
     record: bytes = b""
+    groups: GroupsUse = "used"
 
 
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
@@ -121,7 +125,8 @@ class Outcome:
     """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned. `cause` says
     why ranks that wait in torch's own communication can never go on, or what they disagreed about before one was killed.
 
-    For ranks that stay, `freed` were still at work at the end, and `killed` did not come free.
+    For ranks that stay, `freed` were still at work at the end, and `killed` did not come free; `groups` says what became of
+    the groups of each rank that reported its end.
     """
 
     status: Status
@@ -133,6 +138,7 @@ class Outcome:
     reason: str = ""
     freed: tuple[int, ...] = ()
     killed: tuple[int, ...] = ()
+    groups: dict[int, GroupsUse] = field(default_factory=dict)
     cause: str = ""
 
 

@@ -19,6 +19,10 @@ CELLS = {
     "again": "last_run().show()",
     "pictured": "from worldsize import figures\ndef told():\n    for n in range(3):\n        report(step=n, loss=1 / (1 + n))\n"
     "told_run = launch(told, 2)\nfigures.timeline(told_run)",
+    "shows": "class Table:\n    def __init__(self, rank): self.rank = rank\n    def _repr_html_(self): return f'<b>of {self.rank}</b>'\n    def __repr__(self): return f'of {self.rank}'\n"
+    "def shows(rank, world_size):\n    print('before')\n    if rank != 2:\n        display(Table(rank % 2))\n    print('after')\n"
+    "shown_run = launch(shows, 4)",
+    "shows again": "shown_run.show()",
     "twice": "launch(told, 2)\nlaunch(told, 3);",
 }
 
@@ -41,7 +45,7 @@ def shown(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def headless(tmp_path_factory):
-    return execute(tmp_path_factory.mktemp("headless"), headless=True, names=("setup", "trains", "pictured", "twice"))
+    return execute(tmp_path_factory.mktemp("headless"), headless=True, names=("setup", "trains", "pictured", "shows", "twice"))
 
 
 def html_of(cell):
@@ -50,6 +54,20 @@ def html_of(cell):
 
 def streams(cell):
     return "".join(o["text"] for o in cell.outputs if o.output_type == "stream")
+
+
+@pytest.mark.parametrize("name", ["shows", "shows again"])
+def test_what_ranks_display_has_a_tab_for_each_group_with_the_same(shown, name):
+    page = html_of(shown[0][name])
+    assert re.findall(r"<label[^>]*>([^<]+)</label>", page) == ["rank 0", "ranks 1, 3"]
+    assert re.findall(r"<b>of \d</b>", page) == ["<b>of 0</b>", "<b>of 1</b>"]
+
+
+def test_without_a_person_the_text_of_what_ranks_display_stands_between_their_lines(headless):
+    cell = headless[0]["shows"]
+    assert "<b>" not in html_of(cell)
+    lines = [line for line in streams(cell).splitlines() if line.startswith("[rank 1]")]
+    assert re.fullmatch(r"\[rank 1\] before \[rank 1\] of 1 \[rank 1\] after", " ".join(lines))
 
 
 def test_no_line_is_lost_though_few_are_saved(shown):

@@ -253,6 +253,42 @@ def test_a_name_of_the_notebook_that_is_missing_says_how_it_comes_there(four):
         four.run(text, along=along(text, {"steps": 3}, []))
 
 
+HEALTHY = "kept = rank\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\n" + (
+    "def trained():\n    model(torch.ones(1, 2)).sum().backward()\n    return 'trained'\ntrained()"
+)
+
+
+def test_an_interrupt_of_ranks_that_had_not_communicated_costs_no_group(opened, tmp_path):
+    world = opened(2)
+    world.run(HEALTHY)
+    interrupted(world, "import time\ntime.sleep(1000)", tmp_path)
+    assert "their process groups: none of them had communicated" in " ".join(last_run().notes)
+    assert world["trained()"] == ["trained"] * 2 and right(world)
+
+
+@pytest.mark.parametrize("before", ["dist.all_reduce(torch.ones(1))", "fabric.isend(torch.ones(1), 1 - rank)"])
+def test_an_interrupt_after_communication_costs_the_groups(opened, tmp_path, before):
+    world = opened(2)
+    world.run("kept = rank\nown = dist.distributed_c10d._get_default_group()")
+    interrupted(world, f"import time\n{before}\ntime.sleep(1000)", tmp_path)
+    assert right(world) and world["own is dist.distributed_c10d._get_default_group()"] == [False] * 2
+
+
+@pytest.mark.parametrize("ends_on", ["True", "rank == 1"])
+def test_ranks_whose_script_ended_the_process_group_have_one_in_the_next_cell(opened, ends_on):
+    world = opened(2)
+    for _ in range(2):
+        world.run(f"kept = rank\nif {ends_on}:\n    dist.destroy_process_group()")
+    assert right(world)
+
+
+def test_ranks_whose_script_failed_after_its_group_had_ended_have_one_in_the_next_cell(opened):
+    world = opened(2)
+    with pytest.raises(RankFailed, match="KeyError"):
+        world.run("kept = rank\ndist.destroy_process_group()\nraise KeyError")
+    assert right(world)
+
+
 def test_an_answer_that_swallows_the_stop_goes_on_to_its_own_end(opened, tmp_path):
     world = opened(2)
     world.run("kept = rank")

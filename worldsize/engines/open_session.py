@@ -18,7 +18,7 @@ from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.job import Close, Use
 from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
-from worldsize.failures import Failure, Outcome, Standing, Status, Wait
+from worldsize.failures import Failure, GroupsUse, Outcome, Standing, Status, Wait
 
 FREED_S = 5.0  # for a rank to abandon its order, which usually takes milliseconds
 
@@ -29,6 +29,7 @@ class OpenSession(TorchSession):
 
     asked: set[int] = field(default_factory=set)  # ranks of the current order
     freed: set[int] = field(default_factory=set)  # those that have abandoned it
+    groups: dict[int, GroupsUse] = field(default_factory=dict)  # of ranks that have reported the order's end
     ended: dict[int, Failure] = field(default_factory=dict)  # all ranks that have ended so far
     idle: bool = False
     freeing: bool = False
@@ -77,7 +78,7 @@ class OpenSession(TorchSession):
         for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
             kept.clear()
         self.cause, self.awaited, self.look_s, self.looks, self.stalled_s = "", {}, math.inf, 0, -math.inf
-        for ranks in (self.freed, self.held):
+        for ranks in (self.freed, self.held, self.groups):
             ranks.clear()
 
         self.kernel.send(self.setup)
@@ -116,9 +117,8 @@ class OpenSession(TorchSession):
     def _tell(
         self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]
     ) -> None:
-        self.kernel.send(
-            replace(self._outcome(status, waits, standings), freed=tuple(sorted(self.freed)), killed=killed)
-        )
+        outcome = self._outcome(status, waits, standings)
+        self.kernel.send(replace(outcome, freed=tuple(sorted(self.freed)), killed=killed, groups=dict(self.groups)))
 
     @override
     def _awaited(self) -> set[int]:
@@ -160,6 +160,8 @@ class OpenSession(TorchSession):
         elif news.kind == "exited" and rank in self.ended and self.ended[rank].kind != "lost":
             self._note_end(silent_failure(rank, Silence(self.ended[rank].at_s, self.ended[rank].frames), news.content))
 
+        if not self.idle and news.kind in ("result", "failure"):
+            self.groups[rank] = news.content.groups
         if self.freeing and news.kind in ("result", "failure"):
             self.freed.add(rank)
         elif not self.idle or news.kind in ("silent", "exited"):  # the rest belongs to a past order

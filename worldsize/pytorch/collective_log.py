@@ -92,6 +92,7 @@ class CollectiveLog:
         self.awaited: PeerCall | str | None = None  # what the rank's own thread waits for outside a collective
         self.born_ns = 0  # when the current default group was asked for, on the wall clock
         self.groups: dict[str, tuple[int, ...]] = {}  # every group so far, by key: the ranks of its members
+        self.ended_groups: list[dist.ProcessGroup] = []  # kept, for whoever ends this process, or begins its next work
         self._places: dict[str, tuple[str, tuple[int, ...]]] = {}  # by name of a current group: key and members
 
     def install(self) -> None:
@@ -237,12 +238,17 @@ class CollectiveLog:
         return self._places[name]
 
     def _remembering(self, original: Callable) -> Callable:
-        """Wrap a call that ends groups, to keep their members."""
+        """Wrap a call that ends groups, to keep their members, and the groups themselves.
+
+        Else a model in DDP could hold a group's last reference. When the model goes, PyTorch waits, with the interpreter locked,
+        for the group's thread, which may need the interpreter to end its last work (https://github.com/pytorch/pytorch/issues/75097).
+        """
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             self.known_groups()
             self._places.clear()
+            self.ended_groups += distributed_c10d._world.pg_map
             return original(*args, **kwargs)
 
         return wrapper

@@ -263,7 +263,7 @@ class OpenRanks:
             try:
                 run = execute_order(
                     self._engine, in_file, job, launches, lambda job: Use(job, tuple(chosen), new_groups, along),
-                    ended=self._heard,
+                    ended=lambda run, outcome: self._heard(run, outcome, new_groups),
                 )  # fmt: skip
             finally:
                 self._at_work = False
@@ -272,8 +272,6 @@ class OpenRanks:
             self._sent |= {file for file, _ in new_sources}
             if len(chosen) == self.world_size:
                 self._around, self._raw_env = around, raw_env
-            if new_groups:
-                self._new_groups = ""
             return run
 
     def _changed(self, around: dict[str, Any]) -> dict[str, Any]:
@@ -287,24 +285,31 @@ class OpenRanks:
             "cwd": around["cwd"] if around["cwd"] != self._around["cwd"] else "",
         }
 
-    def _heard(self, run: Run, outcome: Outcome) -> None:
+    def _heard(self, run: Run, outcome: Outcome, renewed: NewGroups) -> None:
         """Record which ranks ended, decide which groups to remake, and note both on the run."""
+        if renewed and outcome.groups:
+            self._new_groups = ""
         for failure in outcome.failures:
             if failure.kind != "raised":
                 self._ended[failure.rank] = failures.leaving(failure)
         self._ended.update(dict.fromkeys(outcome.killed, "killed, because it did not stop"))
+        if "ended" in outcome.groups.values():  # as at the end of a script
+            self._new_groups = "all"
         if outcome.status == "done":
             return
 
-        if outcome.freed:
+        used = set(outcome.groups.values()) != {"untouched"}
+        if outcome.freed and used:
             self._new_groups = "all"
-        elif not self._new_groups:
+        elif used and not self._new_groups:
             self._new_groups = "fabric"  # a message may be left in the old group
 
         if self._ended:
             run.notes.append(
                 f"{self._endings()}. The others keep their state: read it with %%rank, or open new ranks with world.restart()."
             )
+        elif outcome.freed and not used:
+            run.notes.append("the ranks keep their state and their process groups: none of them had communicated in this cell")
         elif outcome.freed:
             run.notes.append(
                 "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP again. A model "

@@ -67,7 +67,7 @@ class FlightRecorder:
         self._next = -1  # from the entries since now
         self._since_ns = time.time_ns()
 
-    def _count(self) -> int:
+    def posted(self) -> int:
         """Return how many collectives and messages this process has posted, a cheap question."""
         if _dump is None:
             return 0
@@ -82,13 +82,13 @@ class FlightRecorder:
 
     def keep_up(self, origin_s: float) -> None:
         """Read the recorder if its ring buffer could lose entries that only it has seen."""
-        if abs(self._count() - self._enqueued - (self.log.calls - self._calls)) >= _MANY:
+        if abs(self.posted() - self._enqueued - (self.log.calls - self._calls)) >= _MANY:
             self._read(origin_s)
 
     def rows(self, origin_s: float) -> tuple[Collective, ...]:
         """Return the collectives that Python did not see, in seconds since `origin_s`. Their ends are known to the end of the
         backward pass that posted them; else they are shown without duration."""
-        if _dump is None or self._count() - self._enqueued == self.log.calls - self._calls:
+        if _dump is None or self.posted() - self._enqueued == self.log.calls - self._calls:
             return tuple(self._rows)
         running = self._read(origin_s)
         return (*self._rows, *running)
@@ -99,7 +99,7 @@ class FlightRecorder:
             return self._read_alone(origin_s)
 
     def _read_alone(self, origin_s: float) -> list[Collective]:
-        self._enqueued, self._calls = self._count(), self.log.calls
+        self._enqueued, self._calls = self.posted(), self.log.calls
         now_ns = time.time_ns()
         open_now = [(thread, start_ns, now_ns) for thread, start_ns in self.log.open_ns.copy().values()]
         calls = _by_thread([*self.log.calls_ns, *open_now])

@@ -29,9 +29,10 @@ from worldsize.engines.ranks.rank_groups import RankGroups, own_device
 from worldsize.engines.ranks.rich_output import RichOutput
 from worldsize.engines.ranks.torch_rank import read_environment
 from worldsize.fabric.interface import Fabric
-from worldsize.failures import Failure, Return
+from worldsize.failures import Failure, GroupsUse, Return
 from worldsize.files import write_whole
 
+_LEAVES_S, _LOOK_S = 0.2, 0.005  # for an order without communication to end by its signal
 _HERE = (__file__, "_done")  # frames below this function are the student's
 
 
@@ -52,6 +53,8 @@ class OpenRank:
         self._begun = 0  # number of orders begun
         self._freed = 0  # number of orders received when last told to abandon one
         self._modules = EditedModules()
+        self._groups_cut = False  # by this order's end
+        self._calls_before = (0, 0, 0)  # when the order began
 
         self.output: RichOutput | None = None  # of the current order
         self.last_error: BaseException | None = None  # raised by the last cell
@@ -118,20 +121,21 @@ class OpenRank:
                 self._modules.note()
         except SystemExit as error:  # ends the order, not the rank
             self._channel.end_forked(error)
-            failure = failure_of(self.rank, error)
-            return "failure", replace(failure, kind="raised", type="SystemExit", message=f"{error.code}", code=None)
+            failure = replace(failure_of(self.rank, error), kind="raised", type="SystemExit", message=f"{error.code}", code=None)
+            return "failure", replace(failure, groups=self._groups_use())
         except BaseException as error:
             self._channel.end_forked(error)
             self.last_error = error
-            return "failure", failure_of(self.rank, error)
+            return "failure", replace(failure_of(self.rank, error), groups=self._groups_use())
 
         small = result if len(result) <= SMALL_BYTES else b""
-        return "result", Return(unwaited=self.fabric.unwaited(), packed=small)
+        return "result", Return(unwaited=self.fabric.unwaited(), packed=small, groups=self._groups_use())
 
     def _begin(self, order: Use) -> None:
         job = order.job
         self._begun += 1
         self._follow_notebook(job)
+        self._channel.collectives.ended_groups.clear()  # their threads are idle by now
         if order.new_groups == "all":
             self._groups.make()
         elif order.new_groups:
@@ -140,6 +144,7 @@ class OpenRank:
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorder.begin()
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
+        self._groups_cut, self._calls_before = False, self._calls()
         self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
 
     def _follow_notebook(self, job: Job) -> None:
@@ -162,11 +167,31 @@ class OpenRank:
     def _done(self, work: Any) -> Any:
         return work.do(self)
 
+    def _calls(self) -> tuple[int, int, int]:
+        """Return how often this rank has called torch's communication: from Python, in all, and to meet."""
+        log = self._channel.collectives
+        return log.calls, self._channel.recorder.posted(), sum(log.meetings.values())
+
+    def _groups_use(self) -> GroupsUse:
+        """Return what the current order has done with this rank's groups so far."""
+        if not dist.is_initialized():
+            return "ended"
+        recorded, log = self._channel.recorded, self._channel.collectives
+        posted = log.messages or recorded.events or recorded.state.changes
+        return "used" if self._groups_cut or posted or self._calls() != self._calls_before else "untouched"
+
     def _free(self) -> None:
         """Make the main thread abandon its current or next order, even if it waits for a peer. Called in another thread."""
         self._freed = self._channel.orders_come
+        if not self._at_work:
+            return
+        signal.pthread_kill(self._main_thread, signal.SIGINT)
+        if self._groups_use() == "untouched":  # it waits for no peer: healthy groups stay, if it leaves by itself
+            until_s = time.monotonic() + _LEAVES_S
+            while self._at_work and time.monotonic() < until_s:
+                time.sleep(_LOOK_S)
         if self._at_work:
-            signal.pthread_kill(self._main_thread, signal.SIGINT)
+            self._groups_cut = True
             self._groups.cut()
 
     def _leave(self, *_: object) -> None:
