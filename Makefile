@@ -52,6 +52,7 @@ endef
 # leaves half-installed packages, which pip accepts as whole, so the next one begins anew, from pip's cached downloads.
 WITH_UV = $(filter-out pip,$(TORCH))
 PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
+comma := ,
 define small_torch
 	@echo "No NVIDIA GPU: PyTorch without CUDA, which is 4 GB smaller on disk (TORCH=pip: with CUDA)"
 	@$(PY) -m pip install -q --timeout 15 --retries 1 --no-deps -i $(CPU_BUILDS) -c $(CONSTRAINTS) torch \
@@ -120,7 +121,7 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache
 
 $(VENV)/.lab: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(call install,.[tensorflow])
+	$(call install,.[lab$(comma)tensorflow])
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(call install,.[dev])

@@ -61,7 +61,7 @@ def test_no_two_doors_have_one_name() -> None:
 @pytest.mark.parametrize(
     ("command", "doors"),
     [
-        ("pip install worldsize-*.whl && worldsize start my-course", ["worldsize start"]),
+        ("pip install jupyterlab worldsize-*.whl && worldsize start my-course", ["worldsize start"]),
         ("worldsize run labs/06_ring_all_reduce.ipynb", ["worldsize run", run_of("06")]),
         ("make -o .venv/.lab VENV=.venv lab HEADLESS=1 LAB=06", ["make lab", run_of("06")]),
         ("echo no such thing: worldsize sleep, make coffee", []),
