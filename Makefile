@@ -71,7 +71,7 @@ define install
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; rm $(VENV)/.unfinished; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak build site bench support constraints clean
+.PHONY: lab known-lab setup test quick soak matrix build site bench support constraints clean
 
 # stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
 QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
@@ -95,6 +95,10 @@ quick: $(VENV)/.dev
 # two tests of a part that measures no time run side by side; one by one they would take more than an hour
 soak: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws grading,$(PART)),-n 2) --durations=20 $(ARGS)
+
+# CORNER=oldest|constraints|newest|next|colab: one combination of versions; without it all whose Python is there (noxfile.py)
+matrix: $(VENV)/.dev
+	$(RUN) $(ONE_THREAD) python -m nox --envdir build/matrix $(if $(CORNER),-s $(CORNER)) $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)

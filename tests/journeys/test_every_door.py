@@ -22,6 +22,7 @@ NOT_ENTERED = {
     "make test": "is the suite that enters the doors",
     "make quick": "runs a part of the same suite",
     "make soak": "hours; each part of it is typed each night",
+    "make matrix": "installs gigabytes in five environments; each corner is typed each night",
     "make constraints": "downloads the newest versions of all packages",
     "make bench": "minutes for each peer, which `tests/test_bench.py` runs in small",
     "make support": "minutes of TensorFlow; `tests/tf` runs the same trials",

@@ -1,0 +1,95 @@
+"""The matrix of versions, `make matrix`: in each corner an install, `make quick`, the engine's tests, six labs' solutions.
+
+nox, not tox: a corner is a row of data, whose results are read back and recorded, which tox would leave to a script of our
+own; nox takes uv's environments and Pythons where uv is there, and names a corner whose Python is not. The corners and the
+record: `tests/support/matrix.py`. By hand: `python -m nox -s newest`, `-P 3.12` for another Python,
+`-R` to use an environment again.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nox
+
+from tests.support import matrix
+from tests.support.matrix import Corner, Install, Suite
+
+ROOT = Path(__file__).parent
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+TEST_TOOLS = ("coloraide", "ipyparallel", "packaging", "pytest", "pytest-timeout", "pytest-xdist", "PyYAML")
+# a person's own settings of pip are no part of a corner; PyTorch without CUDA is enough for all of them
+ENV = {"PIP_CONSTRAINT": os.devnull, "UV_TORCH_BACKEND": "cpu", "PYTHONDONTWRITEBYTECODE": None}
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.error_on_missing_interpreters = False
+
+
+def install(session: nox.Session, corner: Corner, folder: Path) -> list[str]:
+    """Install the course and its tests' tools. Returns what the course's own install changed of a host's packages."""
+    versions = []
+    if kept := corner.versions((ROOT / "constraints.txt").read_text()):
+        (folder / "versions.txt").write_text(kept)
+        versions = ["-c", str(folder / "versions.txt")]
+    if session.venv_backend != "uv" and os.environ.get("TORCH") != "pip" and not corner.host:
+        # out of reach, pip's build comes with the rest
+        small = ["--timeout", "15", "--retries", "1", "--no-deps", "-i", CPU_BUILDS, *versions, f"torch{corner.torch}"]
+        session.install(*small, env=ENV, success_codes=[0, 1], silent=True)
+    if not corner.host:
+        session.install(*versions, "-e", ".[dev]", f"torch{corner.torch}", env=ENV)
+        return []
+
+    session.install("-r", corner.host, env=ENV)
+    before = packages(session)
+    session.install("-e", ".", env=ENV)
+    after = packages(session)
+    session.install("-c", corner.host, *TEST_TOOLS, env=ENV)
+    return [f"{name}: {there} became {after.get(name)}" for name, there in before.items() if after.get(name) != there]
+
+
+def packages(session: nox.Session) -> dict[str, str]:
+    """Return {package: version} of the corner's environment."""
+    return matrix.read_packages(session.run("python", "-c", matrix.PACKAGES, silent=True))
+
+
+def tests(session: nox.Session, folder: Path, name: str, *words: str) -> Suite:
+    """Run pytest with these words, in the way of `make`; a failed test is recorded and ends nothing."""
+    report = folder / f"{name}.xml"
+    started_s = time.monotonic()
+    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, f"--junitxml={report}", *words, env=ENV, success_codes=[0, 1])
+    return matrix.read_tests(report.read_text(), time.monotonic() - started_s)
+
+
+def corner_session(corner: Corner) -> Callable[[nox.Session], None]:
+    """Return what nox runs for a corner."""
+
+    def session_of_corner(session: nox.Session) -> None:
+        with tempfile.TemporaryDirectory(prefix="worldsize-matrix-") as name:
+            folder = Path(name)
+            started_s = time.monotonic()
+            changed = install(session, corner, folder)
+            megabytes = matrix.megabytes(Path(session.virtualenv.location))
+            installed = Install(time.monotonic() - started_s, megabytes, changed)
+            quick = tests(session, folder, "quick", "-m", "quick", *corner.quick)
+            rooms = tests(session, folder, "rooms", *matrix.ROOMS)
+            started_s = time.monotonic()
+            labs = {}
+            for lab in matrix.LABS:
+                notebook = next(ROOT.glob(f"solutions/{lab}_*.ipynb"))
+                words = ("worldsize", "run", str(notebook), "--out", str(folder / notebook.name))
+                labs[lab] = matrix.read_points(session.run(*words, env=ENV, silent=True, success_codes=[0, 1]))
+            labs_s = time.monotonic() - started_s
+            result = matrix.Result.of(corner, packages(session), installed, quick, rooms, labs, labs_s)
+        matrix.record(ROOT, result)
+        if wrong := result.wrong():
+            session.error("\n".join(wrong))
+
+    session_of_corner.__doc__ = corner.what
+    return session_of_corner
+
+
+for _corner in matrix.CORNERS:
+    nox.session(corner_session(_corner), name=_corner.name, python=_corner.python)
