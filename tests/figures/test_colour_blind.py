@@ -145,7 +145,15 @@ def test_what_a_legend_names_stands_out_from_its_ground(name: str, theme: str) -
     faint = []
     for mark in (mark for marks in legends(name) for mark in marks):
         ground = Color(getattr(tokens.PAPER, theme))
+        if to_hex(mark.colours[0]) == tokens.IDLE.light:  # the ground of a lane, on which work stands out
+            continue
         contrast = max(seen(colour, theme, None).contrast(ground, method="wcag21") for colour in mark.colours)
         if contrast < 3:
             faint.append((mark.name, round(contrast, 2)))
     assert faint == []
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_what_a_rank_does_stands_out_from_its_waiting(theme: str) -> None:
+    idle = Color(getattr(tokens.IDLE, theme))
+    assert min(Color(getattr(tone, theme)).contrast(idle, method="wcag21") for tone in (tokens.COMPUTE, tokens.COLLECTIVE)) >= 3

@@ -32,6 +32,7 @@ QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # contrast against `PAPER`:
 RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
 HATCH = Tone("hatch", "#121212", "#0d0d0d")  # on an area in a colour: dark in both themes
 SHADE = Tone("shade", "#efefed", "#26282c")  # a neutral area: a track, a card
+IDLE = Tone("idle", "#dcdcdb", "#33363a")  # a rank that waits; contrast of what it does against it: 3:1
 
 
 GOOD = Tone("good", "#00664a", "#5fd3ac")
@@ -60,7 +61,7 @@ ALGORITHMS = _palette(
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is
 
-ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
+ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
 
 # beside the colour, which is never the only carrier; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
