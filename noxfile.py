@@ -52,7 +52,7 @@ def install(session: nox.Session, corner: Corner, folder: Path) -> list[str]:
 
 def packages(session: nox.Session) -> dict[str, str]:
     """Return {package: version} of the corner's environment."""
-    return matrix.read_packages(session.run("python", "-c", matrix.PACKAGES, silent=True))
+    return matrix.read_packages(session.run("python", "-c", matrix.PACKAGES, silent=True) or "{}")
 
 
 def tests(session: nox.Session, folder: Path, name: str, *words: str) -> Suite:
@@ -69,10 +69,11 @@ def corner_session(corner: Corner) -> Callable[[nox.Session], None]:
     def session_of_corner(session: nox.Session) -> None:
         with tempfile.TemporaryDirectory(prefix="worldsize-matrix-") as name:
             folder = Path(name)
+            fresh = "torch" not in packages(session)
             started_s = time.monotonic()
             changed = install(session, corner, folder)
             megabytes = matrix.megabytes(Path(session.virtualenv.location))
-            installed = Install(time.monotonic() - started_s, megabytes, changed)
+            installed = Install(round(time.monotonic() - started_s) if fresh else None, megabytes, changed)
             quick = tests(session, folder, "quick", "-m", "quick", *corner.quick)
             rooms = tests(session, folder, "rooms", *matrix.ROOMS)
             started_s = time.monotonic()
@@ -81,7 +82,7 @@ def corner_session(corner: Corner) -> Callable[[nox.Session], None]:
                 notebook = next(ROOT.glob(f"solutions/{lab}_*.ipynb"))
                 words = ("worldsize", "run", str(notebook), "--out", str(folder / notebook.name))
                 labs[lab] = matrix.read_points(session.run(*words, env=ENV, silent=True, success_codes=[0, 1]))
-            labs_s = time.monotonic() - started_s
+            labs_s = round(time.monotonic() - started_s)
             result = matrix.Result.of(corner, packages(session), installed, quick, rooms, labs, labs_s)
         matrix.record(ROOT, result)
         if wrong := result.wrong():

@@ -68,9 +68,9 @@ CORNERS = (
 
 @dataclass(frozen=True)
 class Install:
-    """An install: its seconds, the environment's MB afterwards, and what it changed of packages that were to stay."""
+    """An install: its seconds, None into an environment that was there, its MB, and what it changed of what was to stay."""
 
-    seconds: float
+    seconds: float | None
     megabytes: int
     changed: list[str] = field(default_factory=list)
 
@@ -183,7 +183,9 @@ def table(results: dict[str, Result]) -> str:
             lines.append(f"| {name} | {corner.python} | {corner.torch.removeprefix('==')} | | | | | | never |")
             continue
         versions = result.versions
-        install = f"{result.install.seconds:.0f} s, {result.install.megabytes:,} MB"
+        install = f"{result.install.megabytes:,} MB"
+        if result.install.seconds is not None:
+            install += f", {_minutes(result.install.seconds)}"
         if corner.host:
             install += f"; changed: {', '.join(result.install.changed) or 'nothing'}"
         short = [lab for lab, points in result.labs.items() if not all_points(points)]
