@@ -3,7 +3,7 @@
 nox, not tox: a corner is a row of data, whose results are read back and recorded, which tox would leave to a script of our
 own; nox takes uv's environments and Pythons where uv is there, and names a corner whose Python is not. The corners and the
 record: `tests/support/matrix.py`. By hand: `python -m nox -s newest`, `-P 3.12` for another Python,
-`-R` to use an environment again.
+`-R` to use an environment again, `-- -n 0` for words to pytest.
 """
 
 import os
@@ -59,7 +59,8 @@ def tests(session: nox.Session, folder: Path, name: str, *words: str) -> Suite:
     """Run pytest with these words, in the way of `make`; a failed test is recorded and ends nothing."""
     report = folder / f"{name}.xml"
     started_s = time.monotonic()
-    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, f"--junitxml={report}", *words, env=ENV, success_codes=[0, 1])
+    words = (*(session.posargs or SIDE_BY_SIDE), f"--junitxml={report}", *words)
+    session.run("python", "-m", "pytest", *words, env=ENV, success_codes=[0, 1])
     return matrix.read_tests(report.read_text(), time.monotonic() - started_s)
 
 

@@ -32,7 +32,10 @@ html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
-ALONE = ("index", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
+ALONE = (
+    *("index", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary", "support", "papers", "faq"),
+    "what-earns-points",
+)
 html_sidebars = dict.fromkeys(ALONE, [])
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}

@@ -12,13 +12,15 @@ pytestmark = pytest.mark.quick
 FOLDER = Path(__file__).parent
 JOURNEYS = sorted(path.stem for path in FOLDER.glob("test_*.py") if path.stem != Path(__file__).stem)
 
-DOCKER, DOCKER_HUB, SYSTEMD_HUB, COLAB, KAGGLE = blocks("docs/platforms.md")
+DOCKER, DOCKER_HUB, SYSTEMD_HUB, COLAB = blocks("docs/platforms.md")
+KAGGLE, GPU_REPORT = blocks("docs/two-free-gpus.md")
 NOT_ENTERED = {
     DOCKER.door: "needs Docker, and downloads: docs/platforms.md says by what steps the image was tried",
     DOCKER_HUB.door: "configures a hub's DockerSpawner, which needs Docker",
     SYSTEMD_HUB.door: "configures a hub's SystemdSpawner, which needs systemd",
     COLAB.door: "runs on Colab's machines: `tests/test_front_door.py` tries its script",
     KAGGLE.door: "runs on Kaggle's machines: `tests/test_front_door.py` tries its script",
+    GPU_REPORT.door: "runs on Kaggle's machines: `tests/gpu/test_report.py` runs its command",
     "make test": "is the suite that enters the doors",
     "make quick": "runs a part of the same suite",
     "make soak": "hours; each part of it is typed each night",

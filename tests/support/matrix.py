@@ -125,7 +125,7 @@ class Result:
 
 
 def all_points(points: str) -> bool:
-    """Whether "4 of 4" is all of them."""
+    """Return whether "4 of 4" is all of them."""
     earned, _, possible = points.partition(" of ")
     return bool(possible) and earned == possible
 
