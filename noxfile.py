@@ -3,7 +3,7 @@
 nox, not tox: a corner is a row of data, whose results are read back and recorded, which tox would leave to a script of our
 own; nox takes uv's environments and Pythons where uv is there, and names a corner whose Python is not. The corners and the
 record: `tests/support/matrix.py`. By hand: `python -m nox -s newest`, `-P 3.12` for another Python,
-`-R` to use an environment again, `-- -n 0` for words to pytest.
+`-R` to use an environment again, `-- -n 0` for words to pytest, PARTS=rooms,labs in the environment for a part.
 """
 
 import os
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 TEST_TOOLS = ("coloraide", "ipyparallel", "packaging", "pytest", "pytest-timeout", "pytest-xdist", "PyYAML")
+PARTS = os.environ.get("PARTS", "quick,rooms,labs").split(",")
 # a person's own settings of pip are no part of a corner; PyTorch without CUDA is enough for all of them
 ENV = {"PIP_CONSTRAINT": os.devnull, "UV_TORCH_BACKEND": "cpu", "PYTHONDONTWRITEBYTECODE": None}
 
@@ -75,16 +76,17 @@ def corner_session(corner: Corner) -> Callable[[nox.Session], None]:
             changed = install(session, corner, folder)
             megabytes = matrix.megabytes(Path(session.virtualenv.location))
             installed = Install(round(time.monotonic() - started_s) if fresh else None, megabytes, changed)
-            quick = tests(session, folder, "quick", "-m", "quick", *corner.quick)
-            rooms = tests(session, folder, "rooms", *matrix.ROOMS)
+            quick = tests(session, folder, "quick", "-m", "quick", *corner.quick) if "quick" in PARTS else None
+            rooms = tests(session, folder, "rooms", *matrix.ROOMS) if "rooms" in PARTS else None
             started_s = time.monotonic()
             labs = {}
-            for lab in matrix.LABS:
+            for lab in matrix.LABS if "labs" in PARTS else ():
                 notebook = next(ROOT.glob(f"solutions/{lab}_*.ipynb"))
                 words = ("worldsize", "run", str(notebook), "--out", str(folder / notebook.name))
                 labs[lab] = matrix.read_points(session.run(*words, env=ENV, silent=True, success_codes=[0, 1]))
             labs_s = round(time.monotonic() - started_s)
-            result = matrix.Result.of(corner, packages(session), installed, quick, rooms, labs, labs_s)
+            parts = {"install": installed, "quick": quick, "rooms": rooms, "labs": labs, "labs_seconds": labs_s}
+            result = matrix.Result.of(corner, packages(session), **parts)
         matrix.record(ROOT, result)
         if wrong := result.wrong():
             session.error("\n".join(wrong))

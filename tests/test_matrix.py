@@ -102,6 +102,16 @@ def test_a_record_is_kept_and_shown_in_the_table(tmp_path: Path) -> None:
     assert "| 2.9.1 |" in row and "1 failed, 699 passed, 5 min" in row and "all points but in 02" in row
 
 
+def test_a_part_that_was_left_out_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / matrix.DOCUMENT, tmp_path / matrix.DOCUMENT)
+    matrix.record(tmp_path, replace(ALL_WELL, quick=None, labs={}))
+    result = matrix.records(tmp_path)["oldest"]
+    assert (result.quick, result.labs, result.wrong()) == (None, {}, [])
+    assert matrix.table({"oldest": result}).count("not run") == 2
+
+
 def test_nox_has_the_corners_and_passes_over_one_whose_python_is_not_there(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nox", "--envdir", str(tmp_path), "--report", str(tmp_path / "report.json")]
     listed = subprocess.run([*command, "--list", "--json"], capture_output=True, text=True, cwd=ROOT, check=True, timeout=60)

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = "docs/platforms.md"
@@ -24,6 +24,8 @@ import importlib.metadata, json, platform
 packages = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
 print(json.dumps({"python": platform.python_version(), **packages}))
 """
+
+NOT_RUN = "not run"
 
 _BEGIN, _END = "<!-- the matrix: written by python -m tests.support.matrix -->", "<!-- end of the matrix -->"
 
@@ -87,40 +89,37 @@ class Suite:
 
 @dataclass(frozen=True)
 class Result:
-    """A corner's run. `labs` has "4 of 4" for each lab, or the last line of its error."""
+    """A corner's run; None for what was left out. `labs` has "4 of 4" for each lab, or the last line of its error."""
 
     corner: str
     date: str
     system: str
     versions: dict[str, str]
     install: Install
-    quick: Suite
-    rooms: Suite
+    quick: Suite | None
+    rooms: Suite | None
     labs: dict[str, str]
     labs_seconds: float
 
     @classmethod
-    def of(
-        cls, corner: Corner, packages: dict[str, str], install: Install, quick: Suite, rooms: Suite, labs: dict[str, str],
-        labs_seconds: float,
-    ) -> Self:  # fmt: skip
-        """Return the result of a run that ends now, on this machine."""
+    def of(cls, corner: Corner, packages: dict[str, str], **parts: Any) -> Self:
+        """Return the result of a run that ends now, on this machine; `parts` are the other fields."""
         versions = {"python": packages["python"]} | {name: packages[name] for name in SHOWN if name in packages}
         date = datetime.now(UTC).date().isoformat()
         system = f"{platform.system()} {platform.machine()}"
-        return cls(corner.name, date, system, versions, install, quick, rooms, labs, labs_seconds)
+        return cls(corner.name, date, system, versions, **parts)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the result that `record` wrote."""
         row = json.loads(text)
-        parts = {"install": Install(**row["install"]), "quick": Suite(**row["quick"]), "rooms": Suite(**row["rooms"])}
-        return cls(**row | parts)
+        suites = {name: row[name] and Suite(**row[name]) for name in ("quick", "rooms")}
+        return cls(**row | suites | {"install": Install(**row["install"])})
 
     def wrong(self) -> list[str]:
         """Return a line for everything that is not as it should be; empty if all is well."""
         lines = [f"changed by the install: {change}" for change in self.install.changed]
-        lines += [f"failed: {name}" for name in (*self.quick.failed, *self.rooms.failed)]
+        lines += [f"failed: {name}" for suite in (self.quick, self.rooms) if suite for name in suite.failed]
         return lines + [f"lab {lab}: {points}" for lab, points in self.labs.items() if not all_points(points)]
 
 
@@ -190,6 +189,8 @@ def table(results: dict[str, Result]) -> str:
             install += f"; changed: {', '.join(result.install.changed) or 'nothing'}"
         short = [lab for lab, points in result.labs.items() if not all_points(points)]
         labs = f"all points but in {', '.join(short)}" if short else f"all points, {_minutes(result.labs_seconds)}"
+        if not result.labs:
+            labs = NOT_RUN
         cells = [
             name, versions["python"], versions["torch"], versions.get("tensorflow", "–"), install,
             _counts(result.quick), _counts(result.rooms), labs, result.date,
@@ -198,7 +199,9 @@ def table(results: dict[str, Result]) -> str:
     return "\n".join(lines)
 
 
-def _counts(tests: Suite) -> str:
+def _counts(tests: Suite | None) -> str:
+    if tests is None:
+        return NOT_RUN
     failed = f"{len(tests.failed)} failed, " if tests.failed else ""
     return f"{failed}{tests.passed:,} passed, {_minutes(tests.seconds)}"
 
