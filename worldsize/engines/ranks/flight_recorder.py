@@ -3,7 +3,7 @@
 The recorder keeps the last 2,000 collectives: group, number, operation, sizes, dtypes, and whether each is over; before PyTorch
 2.13 perhaps only where TORCH_FR_BUFFER_SIZE is set, so each rank has it. With gloo it knows no end times, and no messages between
 two ranks. `pytorch.collective_log` sees calls from Python, with their ends; this module adds what that cannot see: DDP's buckets,
-DTensor, functional collectives. No other module asks for the recorder, which an older torch lacks.
+DTensor, functional collectives. An older torch lacks the recorder: beside this module only `pytorch.observed_step` asks for it.
 """
 
 import json
