@@ -1,5 +1,9 @@
 """The report of a machine with GPUs: what it says, read from a report of pytest and from NCCL's own lines."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -41,6 +45,12 @@ def test_the_report_has_the_machine_s_sheet_and_the_tests(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "examine", lambda: "two ranks: the all-reduce is right")
     text = gpu_report.report("passed     3.2 s  test_a_rate")
     assert f"PyTorch {torch.__version__}" in text and "two ranks" in text and text.endswith("test_a_rate")
+
+
+def test_the_tests_begin_without_the_tools_of_instructors_and_contributors(root: Path):
+    absent = ("nbgrader", "jupytext", "sphinx", "playwright", "jupyterlab", "xdist", "tensorflow")
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import tests.conftest, tests.support.gpu_report"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100, cwd=root)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
