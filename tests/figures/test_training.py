@@ -96,7 +96,7 @@ def test_lines_are_told_by_how_they_run_where_that_was_asked():
 
 def test_the_line_that_ends_between_two_others_is_told_too():
     alt = figures.histories({"a": [2.0, 1.0], "b": [2.0, 3.0], "c": [2.0, 2.0]}, "Where do they end?", y="loss").alt
-    assert "B ends highest, at 3; between them c at 2; a lowest, at 1." in alt
+    assert "A ends lowest, at 1; b highest, at 3; between them c at 2." in alt
 
 
 def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():

@@ -28,6 +28,7 @@ FAR = 1.5  # times the others: no longer scatter
 AGREE = 1.3  # ratio up to which points still say one thing
 BUSY = "was this machine busy?"
 MOST_NAMED = 4  # names in a clause
+MOST_WORDS = 12  # of a title
 
 XY = tuple[float, float | None]
 Values = Mapping[str, float | None]
@@ -289,3 +290,13 @@ def line(*clauses: str) -> str:
     if first.isalpha() and first.islower():
         return sentence[0].upper() + sentence[1:]
     return sentence
+
+
+def title(finding: str) -> str:
+    """Return as many of a finding's first clauses as a title of `MOST_WORDS` holds, at least the first one."""
+    kept, *others = finding.split("; ")
+    for clause in others:
+        if len(f"{kept} {clause}".split()) > MOST_WORDS:
+            break
+        kept = f"{kept}; {clause}"
+    return kept
