@@ -97,3 +97,22 @@ def test_what_a_title_leaves_out_is_in_the_folded_table_and_in_the_text():
     assert picture.brief == f"Who is first? {finding}." and picture.alt.endswith("A: 1 s. B: 3 s.")
     page = picture.html(b"")
     assert "<summary>the numbers</summary>" in page and "<td>3 s</td>" in page and 'aria-label="Who is first? A' in page
+
+
+def test_a_cell_answers_its_question_from_its_run_and_the_figure_s_own_finding_goes_below():
+    rows = {"with warm-up": [3.0, 2.0], "without": [3.0, 2.5]}
+    drawn = figures.histories(rows, figures.answered("Does it help?", "yes: 2 with it, 2.5 without"), y="loss")
+    assert "Yes: 2 with it, 2.5 without" in [text.get_text() for text in drawn.texts]
+    assert drawn.brief == "Does it help? Yes: 2 with it, 2.5 without."
+    assert "With warm-up ends lower" in drawn.alt and any("ends lower" in text for _, text in drawn.details)
+
+
+@pytest.mark.parametrize("answer", ["", " ", "one two three four five six seven eight nine ten eleven twelve thirteen"])
+def test_an_answer_has_one_to_twelve_words(answer):
+    with pytest.raises(ValueError, match="expected an answer of 1 to 12 words to 'Does it help\\?'"):
+        figures.answered("Does it help?", answer)
+
+
+def test_what_was_answered_must_be_a_question():
+    with pytest.raises(ValueError, match="expected a question that ends in"):
+        figures.histories({"a": [1.0, 2.0]}, figures.answered("It helps.", "yes"), y="loss")

@@ -397,7 +397,7 @@ def test_a_measured_point_is_a_marker_and_a_prediction_a_line():
 def test_the_alt_text_of_curves_gives_every_measured_point_in_its_unit():
     ring = Curve("ring", [(1000, 0.02), (2_000_000, 1.5)])
     shown = figures.curves([ring], "How long?", x="size (bytes)", y="time (s)", log=True)
-    assert shown.alt == "How long? Ring rises from 20 ms at 1 kB to 1.5 s at 2 MB. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
+    assert shown.alt == "How long? Ring rises from 20 ms to 1.5 s at 2 MB. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
 
 
 def test_a_curve_of_an_exercise_not_yet_written_says_so_and_keeps_its_prediction():

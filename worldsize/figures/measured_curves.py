@@ -47,7 +47,7 @@ def within(
     return f"from {x(first)} on {name} {be(name)} within {limit}: {y(mine[first])}; {before}"
 
 
-def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
+def lowest_place(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
     """Say where a curve is lowest, naming all places that tie with the lowest."""
     y_at = points(curve)
     if not y_at:
@@ -61,7 +61,7 @@ def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = unit
     return f"{name} {be(name)} least, {y(lowest)}, at {both(list(map(x, places)))}{ties}"
 
 
-def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
+def bulk_range(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
     """Name the shortest range of x that holds nine tenths of a curve's sum."""
     y_at = points(curve)
     whole = sum(y_at.values())
@@ -232,9 +232,9 @@ def finding(
         for row, limit in product(known, limits):
             clauses.append(within(row.name, row.known, limit.name, limit.predicted, at, value))
     elif least:
-        clauses += [least(row.name, row.known, at, value) for row in known]
+        clauses += [lowest_place(row.name, row.known, at, value) for row in known]
     elif bulk:
-        clauses += [bulk(row.name, row.known, at) for row in known]
+        clauses += [bulk_range(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         plain = partial(_text, name=x)  # only the first curve's places carry the axis' noun
         clauses += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]

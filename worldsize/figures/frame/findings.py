@@ -237,15 +237,15 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
     elif not tie(y_at[foot], min(begin, end)):
         turn, there, back = foot, falls, rises
     if turn is not None:
-        way = f"{there} from {y(begin)} at {x(first)} to {y(y_at[turn])} at {x(turn)}"
-        return f"{name} {way}, then {back} to {y(end)} at {x(last)}"
+        peaks = ("peak" if rises == "rise" else "peaks") if there == rises else f"{be(name)} lowest"
+        return f"{name} {peaks} at {x(turn)}, {y(y_at[turn])}; from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
 
     if begin == end:
         return f"{name} {stays} at {y(end)} from {x(first)} to {x(last)}"
     if tie(begin, end):
         return f"{name} {stays} at about {y(end)} from {x(first)} to {x(last)}"
     way = falls if end < begin else rises
-    return f"{name} {way} from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
+    return f"{name} {way} from {y(begin)} to {y(end)} at {x(last)}"
 
 
 def between(values: Mapping[str, str]) -> str:
