@@ -40,7 +40,8 @@ def test_what_was_not_examined_is_folded_and_counted():
 
 
 def test_the_edge_says_again_what_the_words_say():
-    assert "--jp-error-color1" in verdict_html(verdict("fail", False)) and "--jp-success-color1" in verdict_html(verdict("pass", True))
+    assert "--jp-error-color1" in verdict_html(verdict("fail", False))
+    assert "--jp-success-color1" in verdict_html(verdict("pass", True))
 
 
 def test_what_passed_says_which_properties_were_checked_and_hold():

@@ -231,14 +231,13 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
     if len(y_at) == 1:
         return f"{name}: {y(begin)} at {x(first)}"
 
-    turn = None  # a place clearly above both ends, or else one clearly below both
+    turn = ""  # at a place clearly above both ends, or else at one clearly below both
     if not tie(y_at[top], max(begin, end)):
-        turn, there, back = top, rises, falls
+        turn = f"{'peak' if plural(name) else 'peaks'} at {x(top)}, {y(y_at[top])}"
     elif not tie(y_at[foot], min(begin, end)):
-        turn, there, back = foot, falls, rises
-    if turn is not None:
-        peaks = ("peak" if rises == "rise" else "peaks") if there == rises else f"{be(name)} lowest"
-        return f"{name} {peaks} at {x(turn)}, {y(y_at[turn])}; from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
+        turn = f"{be(name)} lowest at {x(foot)}, {y(y_at[foot])}"
+    if turn:
+        return f"{name} {turn}; from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
 
     if begin == end:
         return f"{name} {stays} at {y(end)} from {x(first)} to {x(last)}"

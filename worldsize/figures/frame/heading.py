@@ -18,13 +18,13 @@ LEADING = 1.22
 TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
 
 
-class Answered(str):
+class AnsweredQuestion(str):
     """A question with its answer, which a picture takes in place of its own finding."""
 
     answer: str
 
 
-def answered(question: str, answer: str) -> Answered:
+def answered(question: str, answer: str) -> AnsweredQuestion:
     """Return a question with the answer that a cell computed from its run, for a picture's `asks`.
 
     Raises ValueError for an answer of more than twelve words, or none.
@@ -35,7 +35,7 @@ def answered(question: str, answer: str) -> Answered:
             f"figures.answered: expected an answer of 1 to {findings.MOST_WORDS} words to {question!r}, got {len(words)}: "
             f"{answer!r}. Say what was asked, with one or two numbers; the rest is in the picture."
         )
-    given = Answered(question)
+    given = AnsweredQuestion(question)
     given.answer = findings.line(answer.strip().removesuffix("."))
     return given
 
@@ -55,7 +55,7 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
 
     Of the finding as much is shown as a title holds (`findings.title`). Without a question, it takes its place.
     """
-    finding = asks.answer if isinstance(asks, Answered) else findings.title(finding)
+    finding = asks.answer if isinstance(asks, AnsweredQuestion) else findings.title(finding)
     blocks = [(question(asks), LINE, base.QUIET_INK), (finding, HEAD, base.INK), (note, NOTE, base.QUIET_INK)]
 
     width_in, height_in = picture.get_size_inches()
@@ -83,7 +83,7 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
 def tell(picture: Picture, asks: str, finding: str, *parts: str) -> None:
     """Give a picture its words: question and finding for a screen reader, and the parts, "name: numbers", in a folded table."""
     shown, told = findings.title(finding), finding
-    if isinstance(asks, Answered):
+    if isinstance(asks, AnsweredQuestion):
         shown = told = asks.answer
     picture.brief = _sentences(asks, told)
     picture.alt = _sentences(asks, told, *([finding] if told != finding else []), *parts)
