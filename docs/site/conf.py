@@ -32,12 +32,13 @@ html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
-ALONE = ("index", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
+ALONE = ("index", "run", "teach", "more", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
 html_sidebars = dict.fromkeys(ALONE, [])
+html_search_scorer = "_static/scorer.js"
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,

@@ -82,7 +82,7 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
 FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
-TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
+TITLE_PT, HEAD_PT, QUESTION_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9.5, 9, 8, 7
 
 
 WIDTH_IN = 7.6
