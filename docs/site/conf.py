@@ -3,6 +3,8 @@
 Nothing on a page comes from elsewhere: formulas are MathML, and fonts and scripts lie beside the pages.
 """
 
+from pathlib import Path
+
 from worldsize import __version__
 
 project = "World Size"
@@ -34,7 +36,7 @@ html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
 ALONE = ("index", "run", "teach", "more", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
 html_sidebars = dict.fromkeys(ALONE, [])
-html_search_scorer = "_static/scorer.js"
+html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
