@@ -34,7 +34,10 @@ html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
-ALONE = ("index", "run", "teach", "more", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
+ALONE = (
+    *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
+    *("support", "papers", "faq", "what-earns-points"),
+)
 html_sidebars = dict.fromkeys(ALONE, [])
 html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"

@@ -4,6 +4,7 @@ Logs, results and records are files in the run's own folder, which is deleted wh
 """
 
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -228,8 +229,17 @@ def unobserved() -> Iterator[None]:
         STUDENTS_LAUNCHES.observers = observers
 
 
+# PyTorch 2.9's gloo prints this for every group, and can be told no other
+_GLOO_CONNECTED = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expected number [\w ]+ : \d+\n?")
+
+
+def without_gloo(text: str) -> str:
+    """Return what a rank printed without the lines that gloo prints as it connects."""
+    return _GLOO_CONNECTED.sub("", text) if "[Gloo]" in text else text
+
+
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+    return without_gloo(path.read_text(errors="replace")) if path.exists() else ""
 
 
 class Tail:
@@ -252,7 +262,7 @@ class Tail:
         self._read_bytes += len(data)
         if not self._partial_lines:
             whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
-            return (whole + mark).decode(errors="replace")
+            return without_gloo((whole + mark).decode(errors="replace"))
 
         # decode everything but a character cut at the end of the data, which is kept for the next call
         text = (self._rest + data).decode(errors="surrogateescape")
@@ -260,7 +270,7 @@ class Tail:
         cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
         self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
         complete = text[: len(text) - cut] if self._rest else text
-        return complete.encode(errors="surrogateescape").decode(errors="replace")
+        return without_gloo(complete.encode(errors="surrogateescape").decode(errors="replace"))
 
     def rest(self) -> str:
         return self.new_text() + self._rest.decode(errors="replace")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from worldsize import failures, units
 from worldsize.engines.ranks.rich_output import TYPES
-from worldsize.launch.run import Run
+from worldsize.launch.run import Run, without_gloo
 
 MOST_CHARS = 20_000  # shown of a rank's text; the log has all of it
 MOST_RICH_BYTES = 8_000_000  # for all pictures and tables of one cell
@@ -93,7 +93,7 @@ def _read(path: Path) -> bytes:
 
 
 def _add_text(pieces: list[Piece], data: bytes) -> None:
-    text = as_seen(data.decode(errors="replace"))
+    text = as_seen(without_gloo(data.decode(errors="replace")))
     if len(text) > MOST_CHARS:
         left_out = len(text) - MOST_CHARS
         half = MOST_CHARS // 2
