@@ -78,7 +78,7 @@ QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONF
 
 lab: known-lab setup
 	@$(RUN) worldsize doctor
-	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
+	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" $(NOTEBOOK) $(ARGS))
 
 known-lab:
 	@: $(NOTEBOOK)

@@ -1286,18 +1286,17 @@ for name, stage in stage_of.items():
 
 # %%
 def second_step(name):
-    """The record of rank 0's forward and backward pass in the second of this way's two steps."""
+    """The record of the second of this way's two steps."""
     number = 2 * list(ways).index(name) + 1
-    forward, backward = (
-        [s for s in run.trace.spans if s.rank == 0 and s.label == label][number] for label in ("forward", "backward")
-    )
-    return run.trace.between(forward.start_s, backward.end_s)
+    forwards = [[s for s in run.trace.spans if s.rank == r and s.label == "forward"] for r in range(ranks)]
+    start_s, *after = [min(spans[k].start_s for spans in forwards) for k in range(number, 2 * len(ways))]
+    return run.trace.between(start_s, after[0] if after else float("inf"))
 
 def sent_in(trace):
-    """What rank 0 sends, by collective, but for broadcasts: in DDP's second step, some bytes with the order of its buckets."""
+    """What rank 0 sends, by collective."""
     found = {}
     for c in trace.collectives:
-        if c.rank == 0 and c.op not in ("barrier", "broadcast"):
+        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):  # not what the next way sets up
             op = c.op.removesuffix("_single").replace("_", "-")
             found[op] = found.get(op, 0) + sharding.bytes_sent_by(c.op, c.size_bytes, ranks)
     return found

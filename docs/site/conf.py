@@ -3,6 +3,8 @@
 Nothing on a page comes from elsewhere: formulas are MathML, and fonts and scripts lie beside the pages.
 """
 
+from pathlib import Path
+
 from worldsize import __version__
 
 project = "World Size"
@@ -33,14 +35,15 @@ html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
 ALONE = (
-    *("index", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary", "support", "papers", "faq"),
-    "what-earns-points",
+    *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
+    *("support", "papers", "faq", "what-earns-points"),
 )
 html_sidebars = dict.fromkeys(ALONE, [])
+html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,

@@ -178,7 +178,7 @@ def _pieces(by_kind: Mapping[str, Sequence[Interval]]) -> dict[str, list[Interva
 
 
 def _closed(intervals: Iterable[Interval], gap_s: float) -> list[Interval]:
-    """Close the gaps below `gap_s` between intervals in order, which nobody sees."""
+    """Close the gaps below `gap_s`, too narrow to be seen, between intervals in order."""
     closed: list[Interval] = []
     for start, end in intervals:
         if closed and start - closed[-1][1] < gap_s:

@@ -58,10 +58,22 @@ ALGORITHMS = _palette(
     "#704bbf #931b08 #137a71 #b8365a #5a8b29 #394967",
     "#c295fa #f77410 #1eca9d #fda7e0 #a6d86b #969eaa",
 )
+# an ordered number, from little to much
+STEPS = _palette("step", "#5d94da #3576c6 #155aa7 #04407e #012854", "#0065b0 #2985d7 #64a6e9 #96c7fb #d1e7ff")
+# an actor has one colour in the whole course: what its names look like, the first that fits
+YOURS, SERVER, LIBRARY = ALGORITHMS[0], ALGORITHMS[1], ALGORITHMS[2]
+SYNCHRONOUS = ALGORITHMS[4]
+ACTORS = (
+    (r"\byours?\b|^ring\b", YOURS),
+    (r"\bserver\b|^star\b|\bcentral", SERVER),
+    (r"PyTorch|TensorFlow|Keras|framework|\bNCCL\b|\bgloo\b|\bDDP\b|\bthe library", LIBRARY),
+    (r"^synchronous", SYNCHRONOUS),
+)
+OTHERS = tuple(ALGORITHMS[k] for k in (5, 3, 4, 2, 1, 0))  # names that are no actor's, from the first that is free
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is
 
-ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
+ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS, *STEPS)
 
 # beside the colour, which is never the only carrier; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
@@ -70,7 +82,7 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
 FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
-TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
+TITLE_PT, HEAD_PT, QUESTION_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9.5, 9, 8, 7
 
 
 WIDTH_IN = 7.6

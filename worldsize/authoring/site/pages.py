@@ -97,7 +97,7 @@ def support_page(record: Mapping, where: str) -> str:
         rows.append("| " + " | ".join([strategy, *cells]) + " |")
 
     return "\n".join([
-        "# Where it runs", "", where.strip(), "",
+        "# What was tested", "", where.strip(), "",
         "## Strategies of TensorFlow", "",
         f"Every cell was run on {record['date']} and compared with NumPy ({versions}).", "",
         "| strategy | " + " | ".join(ways) + " |", "| --- |" + " --- |" * len(ways), *rows, "",

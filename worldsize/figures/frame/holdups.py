@@ -1,4 +1,4 @@
-"""Who holds whom up: for each moment in which a rank waits, the rank at the end of its chain of waits.
+"""The rank that holds others up: for each moment in which a rank waits, the rank at the end of its chain of waits.
 
 A rank that waits for a message not yet sent waits for its sender; if that one waits too, for whom it waits for, and so on
 to a rank that works. F. Wolf and B. Mohr call the first link a late sender ("Automatic performance analysis of hybrid
