@@ -20,7 +20,7 @@ from tests.support.matrix import Corner, Install, Suite
 ROOT = Path(__file__).parent
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-TEST_TOOLS = ("coloraide", "ipyparallel", "packaging", "pytest", "pytest-timeout", "pytest-xdist", "PyYAML")
+TEST_TOOLS = ("coloraide", "ipyparallel", "jupytext", "packaging", "pytest", "pytest-timeout", "pytest-xdist", "PyYAML")
 PARTS = os.environ.get("PARTS", "quick,rooms,labs").split(",")
 # a person's own settings of pip are no part of a corner; PyTorch without CUDA is enough for all of them
 ENV = {"PIP_CONSTRAINT": os.devnull, "UV_TORCH_BACKEND": "cpu", "PYTHONDONTWRITEBYTECODE": None}
@@ -56,11 +56,13 @@ def packages(session: nox.Session) -> dict[str, str]:
     return matrix.read_packages(session.run("python", "-c", matrix.PACKAGES, silent=True) or "{}")
 
 
-def tests(session: nox.Session, folder: Path, name: str, *words: str) -> Suite:
+def tests(session: nox.Session, corner: Corner, folder: Path, name: str, *words: str) -> Suite:
     """Run pytest with these words, in the way of `make`; a failed test is recorded and ends nothing."""
     report = folder / f"{name}.xml"
     started_s = time.monotonic()
-    words = (*(session.posargs or SIDE_BY_SIDE), f"--junitxml={report}", *words)
+    # one package of a host may find another deprecated: no matter of the course's
+    quiet = ("-W", "ignore::DeprecationWarning") if corner.host else ()
+    words = (*(session.posargs or SIDE_BY_SIDE), *quiet, f"--junitxml={report}", *words)
     session.run("python", "-m", "pytest", *words, env=ENV, success_codes=[0, 1])
     return matrix.read_tests(report.read_text(), time.monotonic() - started_s)
 
@@ -76,8 +78,8 @@ def corner_session(corner: Corner) -> Callable[[nox.Session], None]:
             changed = install(session, corner, folder)
             megabytes = matrix.megabytes(Path(session.virtualenv.location))
             installed = Install(round(time.monotonic() - started_s) if fresh else None, megabytes, changed)
-            quick = tests(session, folder, "quick", "-m", "quick", *corner.quick) if "quick" in PARTS else None
-            rooms = tests(session, folder, "rooms", *matrix.ROOMS) if "rooms" in PARTS else None
+            quick = tests(session, corner, folder, "quick", "-m", "quick", *corner.quick) if "quick" in PARTS else None
+            rooms = tests(session, corner, folder, "rooms", *matrix.ROOMS) if "rooms" in PARTS else None
             started_s = time.monotonic()
             labs = {}
             for lab in matrix.LABS if "labs" in PARTS else ():
