@@ -86,10 +86,10 @@ def _licence(name: str, distribution: Distribution) -> str:
     """Return the license's name: SPDX if the metadata has it, else its free text, else its classifiers."""
     metadata = distribution.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
-    if expression := metadata.get("License-Expression"):
-        return expression
+    if expression := metadata.get_all("License-Expression", []):
+        return expression[0]
 
-    words = " ".join((metadata.get("License") or "").split())
+    words = " ".join(" ".join(metadata.get_all("License", [])).split())
     if words not in ("", "UNKNOWN") and len(words) <= _LONGEST:
         return words
     return ", ".join(classifiers) or _BY_FILE.get(name, "not stated in its metadata")
@@ -98,7 +98,9 @@ def _licence(name: str, distribution: Distribution) -> str:
 def _home(distribution: Distribution) -> str:
     """Return the package's home page: the clearest of the addresses in its metadata."""
     urls: dict[str, str] = {}
-    for line in (f"homepage, {distribution.metadata.get('Home-page') or ''}", *distribution.metadata.get_all("Project-URL", [])):
+    metadata = distribution.metadata
+    homes = [f"homepage, {home}" for home in metadata.get_all("Home-page", [])]
+    for line in (*homes, *metadata.get_all("Project-URL", [])):
         label, _, url = line.partition(",")
         if url.strip():
             urls.setdefault(label.strip().lower(), url.strip())
