@@ -36,7 +36,7 @@ html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
 ALONE = (
     *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
-    *("support", "papers", "faq", "what-earns-points"),
+    *("support", "papers", "faq", "what-earns-points", "visual-language"),
 )
 html_sidebars = dict.fromkeys(ALONE, [])
 html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
