@@ -36,7 +36,7 @@ html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
 ALONE = (
     *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
-    *("support", "papers", "faq", "what-earns-points"),
+    *("support", "papers", "faq", "what-earns-points", "visual-language"),
 )
 html_sidebars = dict.fromkeys(ALONE, [])
 html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
@@ -49,6 +49,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_nav_level": 1,
     "navigation_depth": 2,
+    "collapse_navigation": True,  # its arrows have no names for a screen reader
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -75,6 +75,21 @@ PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffi
 
 ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS, *STEPS)
 
+# what each tone stands for, as the site's page of the visual language says it
+MEANINGS = {
+    "the ground, text, quiet text, a line of an axis, a hatch on a colour, a card, a rank that waits": ALL[:7],
+    "holds, fails, a note": (GOOD, BAD, NOTE),
+    "how much: stronger for more": (AMOUNT,),
+    "an ordered number, such as 1, 2, 4, 8 and 16 workers": STEPS,
+    "ranks 0 to 5; later ranks repeat them with another marker, dash or hatch": RANKS,
+    "what takes time or memory: compute, waiting, sending, receiving, a collective, the backward pass": PHASES,
+    "your answer": (YOURS,),
+    "one server, a star": (SERVER,),
+    "a library's own": (LIBRARY,),
+    "synchronous updates": (SYNCHRONOUS,),
+    "any other algorithm or curve": tuple(tone for tone in ALGORITHMS if tone not in (YOURS, SERVER, LIBRARY, SYNCHRONOUS)),
+}
+
 # beside the colour, which is never the only carrier; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")

@@ -117,7 +117,8 @@ def clock_of(shell: Any) -> CellClock:
 
     def show(text: str) -> Callable[[str], None]:
         handle = display({"text/plain": text}, raw=True, display_id=True)
-        return lambda later: handle.update({"text/plain": later}, raw=True)
+        gone = {"text/html": "<span hidden></span>", "text/plain": ""}  # an empty text would take a line
+        return lambda later: handle.update({"text/plain": later} if later else gone, raw=True)
 
     clock = CellClock(show)
     write = sys.stdout.write
