@@ -52,6 +52,7 @@ endef
 # leaves half-installed packages, which pip accepts as whole, so the next one begins anew, from pip's cached downloads.
 WITH_UV = $(filter-out pip,$(TORCH))
 PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
+comma := ,
 define small_torch
 	@echo "No NVIDIA GPU: PyTorch without CUDA, which is 4 GB smaller on disk (TORCH=pip: with CUDA)"
 	@$(PY) -m pip install -q --timeout 15 --retries 1 --no-deps -i $(CPU_BUILDS) -c $(CONSTRAINTS) torch \
@@ -70,14 +71,14 @@ define install
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; rm $(VENV)/.unfinished; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak build site bench support constraints clean
+.PHONY: lab known-lab setup test quick soak matrix build site bench support constraints clean
 
 # stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
 QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
 
 lab: known-lab setup
 	@$(RUN) worldsize doctor
-	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
+	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" $(NOTEBOOK) $(ARGS))
 
 known-lab:
 	@: $(NOTEBOOK)
@@ -94,6 +95,10 @@ quick: $(VENV)/.dev
 # two tests of a part that measures no time run side by side; one by one they would take more than an hour
 soak: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws grading,$(PART)),-n 2) --durations=20 $(ARGS)
+
+# CORNER=oldest|constraints|newest|next|colab: one combination of versions; without it all whose Python is there (noxfile.py)
+matrix: $(VENV)/.dev
+	$(RUN) $(ONE_THREAD) python -m nox --envdir build/matrix $(if $(CORNER),-s $(CORNER)) $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
@@ -120,7 +125,7 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache
 
 $(VENV)/.lab: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(call install,.[tensorflow])
+	$(call install,.[lab$(comma)tensorflow])
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(call install,.[dev])

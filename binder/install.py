@@ -3,7 +3,8 @@
 `pyproject.toml` stays the one list of what is needed. `--without NAME` leaves a package out; `--keep-installed` leaves every
 package as it is that this Python has already, whatever its version, so that a host keeps its own PyTorch, TensorFlow
 and Jupyter; `--small-torch` takes PyTorch from its own index, without CUDA, where that can be reached. Versions are those
-of `constraints.txt`, except with `--keep-installed`, where what is there decides. Left out: a virtual environment (`make`).
+of `constraints.txt`, except with `--keep-installed`, where what is there decides. Left out: a virtual environment (`make`),
+and the extra `lab`, because these hosts show notebooks themselves.
 """
 
 import argparse

@@ -1296,7 +1296,7 @@ def sent_in(trace):
     """What rank 0 sends, by collective."""
     found = {}
     for c in trace.collectives:
-        if c.rank == 0 and c.op != "barrier":
+        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):  # not what the next way sets up
             op = c.op.removesuffix("_single").replace("_", "-")
             found[op] = found.get(op, 0) + sharding.bytes_sent_by(c.op, c.size_bytes, ranks)
     return found

@@ -259,3 +259,4 @@ def test_what_is_missing_comes_as_the_course_came(
     monkeypatch.setattr(shipped_files, "CARRIED_FOLDER", tmp_path if in_a_wheel else tmp_path / "absent")
     rows = examine(launch_with())
     assert all(f"`{command}" in rows[name].remark for name in ("PyTorch", "TensorFlow"))
+    assert ("worldsize[tensorflow]" in rows["TensorFlow"].remark) == in_a_wheel

@@ -74,7 +74,7 @@ def pip_install_words(commands: str) -> list[str]:
 def test_conda_and_make_install_the_same(tmp_path: Path) -> None:
     by_make = pip_install_words(dry_run("setup", tmp_path))
     by_conda = [word for line in conda_pip_lines() for word in line.split()]
-    assert by_conda == by_make == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
+    assert by_conda == by_make == ["-c", "constraints.txt", "-e", ".[lab,tensorflow]"]
 
 
 def test_conda_brings_python_and_pip_and_leaves_the_rest_to_pip() -> None:
@@ -94,17 +94,17 @@ def test_the_tests_install_the_same_and_the_extra_dev(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["cpu", "auto"])
 def test_another_build_of_torch_comes_under_the_same_constraints(tmp_path: Path, backend: str) -> None:
     words = pip_install_words(dry_run("setup", tmp_path, TORCH=backend))
-    assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", ".[tensorflow]"]
+    assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", ".[lab,tensorflow]"]
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA GPU")
 def test_without_a_gpu_the_small_build_of_torch_is_tried_first_and_the_rest_comes_as_ever(tmp_path: Path) -> None:
     commands = choice_of_torch(tmp_path)
     small = commands.index("download.pytorch.org/whl/cpu -c constraints.txt torch")
-    rest = commands.index("-e '.[tensorflow]'")
+    rest = commands.index("-e '.[lab,tensorflow]'")
     assert "No NVIDIA GPU" in commands[:small] and small < rest
     assert "|| echo" in commands[small:rest], "an index that is out of reach ends the install"
-    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[lab,tensorflow]"]
 
 
 @pytest.mark.parametrize(("found", "torch"), [("nvidia-smi", ""), ("sbatch", ""), ("", "pip")])
@@ -113,7 +113,7 @@ def test_with_a_gpu_or_on_a_cluster_or_where_it_is_asked_for_pips_torch_comes(
 ) -> None:
     commands = choice_of_torch(tmp_path, found, TORCH=torch)
     assert "whl/cpu" not in commands and "-m uv" not in commands
-    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[tensorflow]"]
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", ".[lab,tensorflow]"]
 
 
 def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_every_exact_version_admits_the_first_release_of_each_python(python: str
     refused = []
     for found in distributions():
         pinned = PINS.get(canonicalize_name(found.metadata["Name"])) == found.version
-        if pinned and python not in SpecifierSet(found.metadata["Requires-Python"] or ""):
+        if pinned and python not in SpecifierSet(found.metadata.get("Requires-Python") or ""):
             refused.append(f"{found.name} {found.version}: {found.metadata['Requires-Python']}")
     assert refused == []
 

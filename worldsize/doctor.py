@@ -104,7 +104,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
     """
     tensorflow = _version("TensorFlow", "tensorflow")
     if tensorflow.state != "ok":  # a note, because most labs run without it: a small container, a lent host
-        remark = f"only labs 07 to 09 need it: {_install()} installs it"
+        remark = f"only labs 07 to 09 need it: {_install('tensorflow')} installs it"
         tensorflow = Capability(tensorflow.what, tensorflow.value, remark, state="note")
 
     rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), tensorflow]
@@ -147,10 +147,10 @@ def _version(name: str, distribution: str) -> Capability:
         return Capability(name, "not installed", f"run {_install()}", state="fails")
 
 
-def _install() -> str:
+def _install(extra: str = "") -> str:
     """Return the command that installs missing packages: make in a checkout, pip for a course from a wheel."""
     if shipped_files.CARRIED_FOLDER.is_dir():
-        return "`pip install` with the course's wheel"
+        return f"`pip install 'worldsize[{extra}]'`" if extra else "`pip install` with the course's wheel"
     return "`make setup` in the course's folder"
 
 

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from worldsize.titles import Title, title_of
 from worldsize.trace import Event, MessageKind
@@ -180,11 +180,25 @@ def file_in_words(file: str) -> str:
         named = namer(file) if namer else None
         if named and named[0] == "Cell":
             cell = f"cell {named[1]}"
+        elif namer is None and (number := _number_in_history(shell, file)):
+            cell = f"cell In[{number}]"
 
     title = UNTITLED.get(file) or title_of("".join(linecache.getlines(file)[:1]))
     if title is None or title.kind == "Set-up":
         return cell or file
     return f"{title} ({cell})" if cell else str(title)
+
+
+def _number_in_history(shell: Any, file: str) -> int:
+    """Return the number of the last cell whose code has this file, 0 if there is none. IPython 7 itself keeps no list of them."""
+    history = getattr(shell, "history_manager", None)
+    if history is None or os.path.exists(file):
+        return 0
+    for number in range(len(history.input_hist_raw) - 1, 0, -1):
+        raw, code = history.input_hist_raw[number], history.input_hist_parsed[number]
+        if any(shell.compile.get_code_name(raw + end, code, number) == file for end in ("", "\n")):
+            return number
+    return 0
 
 
 def source_line(frame: Frame) -> str:

@@ -55,6 +55,7 @@ def _wire() -> CellClock | None:
     shell, clock = notebook_shell(), None
     if hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1":
         clock = clock_of(shell)
+        clock.says("loading its libraries, once in a notebook: some seconds")
         observe(RunsSaid(clock))
         observe(LiveView(clock.heard))
     else:

@@ -3,6 +3,8 @@
 Nothing on a page comes from elsewhere: formulas are MathML, and fonts and scripts lie beside the pages.
 """
 
+from pathlib import Path
+
 from worldsize import __version__
 
 project = "World Size"
@@ -32,17 +34,22 @@ html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
 # pages of no section have nothing to say beside them
-ALONE = ("index", "platforms", "own-work", "clusters", "instructors", "glossary", "support", "papers", "faq", "what-earns-points")
+ALONE = (
+    *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
+    *("support", "papers", "faq", "what-earns-points", "visual-language"),
+)
 html_sidebars = dict.fromkeys(ALONE, [])
+html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,
     "show_nav_level": 1,
     "navigation_depth": 2,
+    "collapse_navigation": True,  # its arrows have no names for a screen reader
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

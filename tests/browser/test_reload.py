@@ -30,7 +30,9 @@ RUN_S = 60
 @pytest.fixture
 def tab(context, server, request):
     path = server.work / f"{request.node.name}.ipynb"
-    cells = [new_code_cell(TURNED, id="turned"), new_code_cell(ASKED, id="asked"), new_code_cell(MEASURED, id="measured")]
+    sources = {"turned": TURNED, "asked": ASKED, "measured": MEASURED}
+    own = f'"{request.node.name}"'  # a question of its own: the lab keeps predictions
+    cells = [new_code_cell(source.replace('"ring"', own), id=id) for id, source in sources.items()]
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}), path)
     opened = LabTab(context)
     opened.open(server.notebook_url(path.name))
@@ -78,6 +80,46 @@ def test_after_a_reload_a_prediction_is_kept_and_can_be_changed(tab):
     assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 1
     predict(tab, "0.03 s", "saved: 30 ms")
     assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 0
+
+
+FOCUSED = """() => {
+  const [cell, active] = [document.querySelector(".jp-Cell.jp-mod-active"), document.activeElement];
+  const at = [...document.querySelectorAll(".jp-Cell")].indexOf(cell);
+  return [at, active.matches("input") ? "field" : active.closest(".cm-editor") ? "editor" : "notebook"];
+}"""
+
+
+def focused(tab: LabTab, cell: int, where: str) -> None:
+    """Wait until this cell is selected and the focus is there: in a "field", an "editor", or the "notebook" (command mode)."""
+    tab.page.wait_for_function(f"({FOCUSED})().join() === '{cell},{where}'")
+
+
+def test_by_the_keyboard_alone_one_predicts_and_goes_on(tab):
+    tab.restart_kernel()
+    tab.command("notebook:move-cursor-up")
+    tab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    tab.page.locator(".jp-Notebook").first.focus()
+    tab.page.keyboard.press("Shift+Enter")
+    tab.page.wait_for_function("() => document.activeElement.matches('.worldsize-prediction input')")
+    tab.page.keyboard.type("many")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_text("not saved").filter(visible=True).wait_for()
+    assert tab.page.evaluate("document.activeElement.matches('.worldsize-prediction input')")
+    for _ in "many":
+        tab.page.keyboard.press("Backspace")
+    tab.page.keyboard.type("20")
+    tab.page.keyboard.press("Enter")
+    focused(tab, 2, "notebook")
+    tab.page.keyboard.press("Shift+Enter")
+    tab.page.get_by_text("4 times too high").filter(visible=True).first.wait_for()
+
+
+def test_a_measurement_is_covered_until_it_is_asked_for(tab):
+    card = tab.page.locator(".worldsize-prediction")
+    assert card.get_by_text("it was 5 ms").count() == 0
+    tab.screenshot("covered prediction", card)
+    card.get_by_role("button", name="Show me").click()
+    card.get_by_text("it was 5 ms").wait_for()
 
 
 def test_without_a_kernel_the_saved_notebook_shows_the_last_picture_and_prediction(tab):

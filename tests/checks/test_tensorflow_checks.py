@@ -76,7 +76,8 @@ def test_an_unknown_length_is_blamed_for_no_mistake_that_a_known_one_shows():
 
 def test_without_a_second_chief_it_is_not_known_that_checkpoints_survive_a_loss():
     tried = recovery.LATER["13 steps, every 4, after an earlier chief has done 10"][0]
-    assert recovery._examine(tried, "began at 0") == {recovery.LOST: UNEXAMINED, recovery.RESUMED: "began at 0"}
+    expected = {recovery.DONE: UNEXAMINED, recovery.LOST: UNEXAMINED, recovery.RESUMED: "began at 0"}
+    assert recovery._examine(tried, "began at 0") == expected
     assert set(recovery._examine(tried, None).values()) == {None}
 
 

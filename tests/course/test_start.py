@@ -63,6 +63,16 @@ def test_it_lays_the_course_checks_the_machine_and_opens_lab_00(desk: Desk) -> N
     assert desk.opened == [Path(FIRST)]
 
 
+def test_without_jupyterlab_nothing_is_written_and_one_sentence_says_what_to_type(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    answer = desk.start("my-course")
+    assert answer.exit_code == 1 and len(answer.output.splitlines()) == 1
+    assert "Type `pip install 'worldsize[lab]'`" in said(answer) and not desk.course.exists()
+    assert desk.start("my-course", "--no-open").exit_code == 0 and desk.course.exists()
+
+
 def test_the_second_time_it_simply_opens(desk: Desk) -> None:
     desk.start("my-course")
     answer = desk.start("my-course")

@@ -14,6 +14,7 @@ from matplotlib.artist import Artist
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 
 from tests.support.sights import APART, SIGHTS, as_seen
 from worldsize import figures
@@ -104,8 +105,9 @@ def legends(name: str) -> list[list[Mark]]:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_has_a_legend_of_marks_to_tell_apart(name: str) -> None:
-    assert max(map(len, legends(name))) >= 2
+def test_a_picture_names_what_is_to_be_told_apart_in_a_legend_or_at_its_lines(name: str) -> None:
+    at_lines = [text for text in PICTURES[name]().findobj(Annotation) if text.get_text()]
+    assert max(map(len, legends(name)), default=len(at_lines)) >= 2
 
 
 def alike(name: str, theme: str, compared: Callable[[Mark, Mark], bool]) -> list[tuple[object, ...]]:
@@ -145,7 +147,15 @@ def test_what_a_legend_names_stands_out_from_its_ground(name: str, theme: str) -
     faint = []
     for mark in (mark for marks in legends(name) for mark in marks):
         ground = Color(getattr(tokens.PAPER, theme))
+        if to_hex(mark.colours[0]) == tokens.IDLE.light:  # the ground of a lane, on which work stands out
+            continue
         contrast = max(seen(colour, theme, None).contrast(ground, method="wcag21") for colour in mark.colours)
         if contrast < 3:
             faint.append((mark.name, round(contrast, 2)))
     assert faint == []
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_what_a_rank_does_stands_out_from_its_waiting(theme: str) -> None:
+    idle = Color(getattr(tokens.IDLE, theme))
+    assert min(Color(getattr(tone, theme)).contrast(idle, method="wcag21") for tone in (tokens.COMPUTE, tokens.COLLECTIVE)) >= 3

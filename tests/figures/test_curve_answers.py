@@ -35,7 +35,7 @@ def test_a_limit_is_kept_from_the_place_after_the_last_that_is_over_it(curve, wo
     ],
 )
 def test_where_a_curve_is_least_ties_are_named(curve, words):
-    assert measured_curves.least("time", curve) == words
+    assert measured_curves.lowest_place("time", curve) == words
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_where_a_curve_is_least_ties_are_named(curve, words):
     ],
 )
 def test_most_of_a_curve_lies_in_the_shortest_range_that_holds_nine_tenths(curve, words):
-    assert measured_curves.bulk("parameters", curve, lambda layer: f"layer {layer}") == words
+    assert measured_curves.bulk_range("parameters", curve, lambda layer: f"layer {layer}") == words
 
 
 def test_a_limit_is_told_from_where_a_measured_curve_keeps_it():
@@ -59,7 +59,7 @@ def test_a_limit_is_told_from_where_a_measured_curve_keeps_it():
 def test_of_a_law_the_limit_is_told():
     rows = [Curve("the law", predicted=[(1, 1.0), (8, 7.0)]), Curve("its limit", predicted=[(1, 20.0), (8, 20.0)], limit=True)]
     alt = figures.curves(rows, "How fast?", x="workers", y="speedup").alt
-    assert alt.startswith("How fast? Its limit is 20; the law rises from 1 at 1 worker to 7 at 8 workers.")
+    assert alt.startswith("How fast? Its limit is 20; the law rises from 1 to 7 at 8 workers.")
 
 
 def test_of_times_the_lower_one_is_the_faster_one():
@@ -104,10 +104,16 @@ def test_of_a_group_those_that_are_not_yet_written_are_left_out():
 
 def test_of_what_is_not_yet_measured_the_prediction_is_called_one():
     alt = figures.curves([Curve("ring", [(1, None)], [(1, 1.0), (2, 3.0)])], "How?", x="ranks", y="cost").alt
-    assert alt.startswith("How? Predicted: ring rises from 1 at 1 rank to 3 at 2 ranks.")
+    assert alt.startswith("How? Predicted: ring rises from 1 to 3 at 2 ranks.")
 
 
 def test_of_several_curves_that_grow_the_first_says_what_the_axis_counts():
     rows = [Curve("ring", [(1, 1.0), (2, 3.0)]), Curve("star", [(1, 4.0), (2, 2.0)])]
     alt = figures.curves(rows, "How?", x="ranks", y="cost", growth=True).alt
-    assert "Ring rises from 1 at 1 rank to 3 at 2 ranks; star falls from 4 at 1 to 2 at 2." in alt
+    assert "Ring rises from 1 to 3 at 2 ranks; star falls from 4 to 2 at 2." in alt
+
+
+@pytest.mark.parametrize(("flag", "words"), [("least", "is least, 1, at 2"), ("bulk", "lie in"), ("growth", "falls from")])
+def test_a_flag_of_the_picture_chooses_what_it_says(flag, words):
+    curve = figures.Curve("time", [(1, 9.0), (2, 1.0), (3, 2.0)] if flag != "growth" else [(1, 9.0), (2, 1.0)])
+    assert words in figures.curves([curve], "Where?", x="n", y="s", **{flag: True}).alt

@@ -140,9 +140,9 @@ def test_a_picture_is_an_image_with_alt_text(make):
     shown, _ = drawn(make)
     page = shown._repr_html_()
     found = re.search(r'<img alt="([^"]+)" [^>]*src="data:image/png;base64,([^"]+)">', page)
-    assert html.unescape(found[1]) == shown.alt
+    assert html.unescape(found[1]) == (shown.brief or shown.alt)
     assert base64.b64decode(found[2]).startswith(b"\x89PNG")
-    assert html.unescape(re.search(r'aria-label="([^"]+)"', page)[1]) == shown.alt
+    assert html.unescape(re.search(r'aria-label="([^"]+)"', page)[1]) == (shown.brief or shown.alt)
 
 
 def test_quotes_in_a_name_do_not_end_the_alt_text():
@@ -215,8 +215,9 @@ def test_sixteen_ranks_have_sixteen_pairs_of_colour_and_marker():
     assert len({(picture.colour(rank), picture.marker(rank)) for rank in range(16)}) == 16
 
 
-def test_neighbours_differ_in_hatch_too():
-    assert len({picture.hatch(rank) for rank in range(8)}) == 8
+def test_a_hatch_stands_only_where_a_colour_comes_again():
+    assert {picture.hatch(rank) for rank in range(6)} == {""}
+    assert len({(picture.colour(rank), picture.hatch(rank)) for rank in range(24)}) == 24
 
 
 def test_the_small_palette_keeps_every_ranks_colour():
@@ -396,7 +397,7 @@ def test_a_measured_point_is_a_marker_and_a_prediction_a_line():
 def test_the_alt_text_of_curves_gives_every_measured_point_in_its_unit():
     ring = Curve("ring", [(1000, 0.02), (2_000_000, 1.5)])
     shown = figures.curves([ring], "How long?", x="size (bytes)", y="time (s)", log=True)
-    assert shown.alt == "How long? Ring rises from 20 ms at 1 kB to 1.5 s at 2 MB. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
+    assert shown.alt == "How long? Ring rises from 20 ms to 1.5 s at 2 MB. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
 
 
 def test_a_curve_of_an_exercise_not_yet_written_says_so_and_keeps_its_prediction():

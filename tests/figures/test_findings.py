@@ -106,11 +106,11 @@ def test_who_has_most_is_one_several_or_all(values, words):
         ([], ""),
         ([(1, None), (2, NAN)], ""),
         ([(1, 5.0)], "loss: 5 at 1"),
-        ([(1, 5.0), (2, 1.0)], "loss falls from 5 at 1 to 1 at 2"),
-        ([(2, 5.0), (1, 1.0)], "loss rises from 1 at 1 to 5 at 2"),
+        ([(1, 5.0), (2, 1.0)], "loss falls from 5 to 1 at 2"),
+        ([(2, 5.0), (1, 1.0)], "loss rises from 1 to 5 at 2"),
         ([(1, 5.0), (2, 5.1)], "loss stays at about 5.1 from 1 to 2"),
-        ([(1, 1.0), (2, 9.0), (3, 4.0)], "loss rises from 1 at 1 to 9 at 2, then falls to 4 at 3"),
-        ([(1, 9.0), (2, 1.0), (3, 4.0)], "loss falls from 9 at 1 to 1 at 2, then rises to 4 at 3"),
+        ([(1, 1.0), (2, 9.0), (3, 4.0)], "loss peaks at 2, 9; from 1 at 1 to 4 at 3"),
+        ([(1, 9.0), (2, 1.0), (3, 4.0)], "loss is lowest at 2, 1; from 9 at 1 to 4 at 3"),
         ([(1, 0.0), (2, 0.0)], "loss stays at 0 from 1 to 2"),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
 
 @pytest.mark.parametrize("name", ["2 towers", "activations", "weights, gradients, Adam", "steps to the goal", "they"])
 def test_what_is_several_things_has_a_verb_of_several(name):
-    assert findings.course(name, [(1, 1.0), (2, 3.0), (3, 2.0)]) == f"{name} rise from 1 at 1 to 3 at 2, then fall to 2 at 3"
+    assert findings.course(name, [(1, 1.0), (2, 3.0), (3, 2.0)]) == f"{name} peak at 2, 3; from 1 at 1 to 2 at 3"
     assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} are within 5 % of the prediction"
 
 

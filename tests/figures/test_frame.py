@@ -119,7 +119,7 @@ def test_the_question_stands_over_the_finding():
     picture = figures.race([Timing("ring", 1.0), Timing("star", 3.0)], "Which is faster?")
     question, found = picture.texts[:2]
     assert (question.get_text(), found.get_text()) == ("Which is faster?", "Ring is 3 times as fast as star")
-    assert question.get_position()[1] > found.get_position()[1] and question.get_fontsize() > found.get_fontsize()
+    assert question.get_position()[1] > found.get_position()[1] and question.get_fontsize() < found.get_fontsize()
     assert picture.alt.startswith("Which is faster? Ring is 3 times as fast as star. ")
 
 

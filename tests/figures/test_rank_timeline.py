@@ -1,16 +1,18 @@
-"""The timeline: bars of what ranks did, told apart by colour and hatch, and the finding in words."""
+"""The timeline: a lane a rank of what it did, messages as arrows, and the finding in words."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from worldsize import figures
 from worldsize.failures import Failure, Outcome, Standing, Wait
 from worldsize.figures import rank_timeline
-from worldsize.figures.rank_timeline import KINDS, LOOKS, covered_s
-from worldsize.trace import Collective, Span, Trace
+from worldsize.figures.rank_timeline import covered_s
+from worldsize.trace import Collective, Span, Trace, Transfer
 
 
 def trace(*spans, collectives=(), world_size=2):
@@ -24,8 +26,23 @@ UNEVEN = trace(
 
 
 def many(count):
-    """Sends that fill 0.4 of each millisecond."""
-    return trace(*[(r, "send", n * 1e-3, n * 1e-3 + 4e-4) for r in range(2) for n in range(count)])
+    """Work that fills 0.4 of each millisecond."""
+    return trace(*[(r, "compute", n * 1e-3, n * 1e-3 + 4e-4) for r in range(2) for n in range(count)])
+
+
+def areas(picture):
+    """The lanes' areas by colour: the extents of each polygon, as (left, right, low, high)."""
+    by_tone = {}
+    for patch in picture.axes[0].patches:
+        if isinstance(patch, PathPatch) and patch.get_facecolor()[3]:
+            boxes = [Path(points).get_extents().extents for points in patch.get_path().to_polygons()]
+            by_tone.setdefault(to_hex(patch.get_facecolor()), []).extend(boxes)
+    return {tone: [(box[0], box[2], box[1], box[3]) for box in boxes] for tone, boxes in by_tone.items()}
+
+
+def size_of_svg(picture):
+    html = picture.html(b"")
+    return len(html[html.index("<svg") : html.index("</svg>")])
 
 
 def test_the_finding_names_who_waits_most_and_who_least():
@@ -45,10 +62,10 @@ def test_ranks_that_never_wait_are_said_not_to():
     assert "no rank waits for another" in figures.timeline(trace((0, "compute", 0.0, 1.0))).alt
 
 
-def test_a_framework_s_collectives_have_bars_of_their_own():
+def test_a_framework_s_collectives_have_a_colour_of_their_own():
     joined = trace((0, "compute", 0, 1), collectives=[("all_reduce", 8, r, 1.0, 2.0) for r in range(2)])
     legend = figures.timeline(joined).axes[0].get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["compute", "wait", "collective"]
+    assert [text.get_text() for text in legend.get_texts()] == ["compute", "collective"]
 
 
 def test_a_collective_is_named_in_its_bar():
@@ -60,8 +77,10 @@ def test_a_marked_span_is_named_in_its_bar():
     assert "forward" in [text.get_text() for text in figures.timeline(UNEVEN).axes[0].texts]
 
 
-def test_kinds_are_told_apart_by_colour_and_by_hatch():
-    assert len({LOOKS[kind]["facecolor"] for kind in KINDS}) == len({LOOKS[kind]["hatch"] for kind in KINDS}) == 5
+def test_each_kind_has_a_colour_and_none_a_hatch():
+    everything = trace((0, "compute", 0, 1), (0, "recv", 1, 2), collectives=[("all_reduce", 8, 0, 2, 3)], world_size=1)
+    patches = figures.timeline(everything).axes[0].patches
+    assert len(areas(figures.timeline(everything))) >= 3 and not any(patch.get_hatch() for patch in patches)
 
 
 def test_time_that_overlaps_counts_once():
@@ -69,17 +88,48 @@ def test_time_that_overlaps_counts_once():
 
 
 def test_bars_too_many_to_be_seen_become_the_part_of_the_time():
-    crowded = figures.timeline(many(1000))
-    heights = [np.ptp(c.get_paths()[0].vertices[:, 1]) for c in crowded.axes[0].collections]
-    assert heights == pytest.approx([0.4 * rank_timeline.TRACK_HEIGHT] * 2, abs=0.08)
+    boxes = areas(figures.timeline(many(1000)))[rank_timeline.LOOKS["compute"]]
+    heights = [(high - low) / (2 * rank_timeline.HALF) for _, _, low, high in boxes]
+    assert heights == pytest.approx([0.4] * 2, abs=0.1)
 
 
 def test_the_part_of_the_time_is_explained_where_it_is_drawn():
-    assert figures.timeline(many(1000)).axes[0].get_xlabel().endswith("; send: height is the part of the time")
+    assert figures.timeline(many(1000)).axes[0].get_xlabel().endswith("; height: the part of the time")
 
 
 def test_few_bars_are_drawn_one_by_one():
-    assert not figures.timeline(many(10)).axes[0].collections
+    boxes = areas(figures.timeline(many(10)))[rank_timeline.LOOKS["compute"]]
+    assert len(boxes) == 20
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_a_thousand_events_a_rank_are_a_small_svg(ranks):
+    rng = np.random.default_rng(ranks)
+    spans, sent = [], []
+    for rank in range(ranks):
+        for begin, end in np.cumsum(rng.random(2000) * 1e-3).reshape(-1, 2):
+            spans += [(rank, "compute", begin, end), (rank, "recv", end, end + 1e-4, f"from rank {(rank - 1) % ranks}")]
+            sent.append(Transfer((rank - 1) % ranks, rank, 8, end, end + 1e-4))
+    drawn = figures.timeline(Trace(ranks, tuple(sent), tuple(Span(*row) for row in spans)))
+    assert size_of_svg(drawn) <= 20_000
+    assert f"{len(sent):,} messages not drawn" in drawn.axes[0].get_xlabel()
+
+
+def test_a_message_is_an_arrow_from_the_sender_s_lane_to_the_receiver_s():
+    sent = Trace(3, (Transfer(0, 2, 8, 1.0, 3.0),), (Span(0, "compute", 0.0, 4.0),))
+    lines = [p.get_path() for p in figures.timeline(sent).axes[0].patches if p.get_facecolor()[3] == 0]
+    (start, low), (end, high) = lines[0].vertices
+    assert (start, end) == (1.0, 3.0) and round(low) == 0 and round(high) == 2
+
+
+def test_the_share_of_the_time_that_a_rank_did_not_wait_stands_right_of_its_lane():
+    texts = {round(t.get_position()[1]): t.get_text() for t in figures.timeline(UNEVEN).axes[0].texts if "%" in t.get_text()}
+    assert texts == {0: "25 %", 1: "100 %"}
+
+
+def test_a_rank_that_ended_early_is_as_busy_as_it_was_until_then():
+    early = trace((0, "compute", 0.0, 1.0), (0, "recv", 1.0, 2.0), (1, "compute", 0.0, 8.0))
+    assert "50 %" in [t.get_text() for t in figures.timeline(early).axes[0].texts]
 
 
 def test_messages_of_a_whole_training_still_make_a_small_picture():
@@ -154,13 +204,12 @@ def test_a_trace_alone_says_what_never_ended():
     assert "rank 2 left recv from rank 0 unfinished; ranks 0 and 1 left barrier unfinished." in alt
 
 
-def test_a_collective_that_never_ended_is_an_open_bar_to_the_end_with_its_name():
+def test_what_never_ended_reaches_the_end_and_is_named():
     ax = figures.timeline(broken_off()).axes[0]
     said = [text.get_text() for text in ax.texts]
     assert said.count("barrier, never ended") == 2 and "recv from rank 0, never ended" in said
-    # the collective's two in the track of the waits, too
-    open_bars = [p.get_path() for p in ax.patches if Path.CLOSEPOLY not in p.get_path().codes]
-    assert len(open_bars) == 5 and {path.vertices[0][0] for path in open_bars} == {ax.get_xlim()[1]}
+    ends = {max(right for _, right, _, _ in boxes) for boxes in areas(figures.timeline(broken_off())).values()}
+    assert max(ends) == ax.get_xlim()[1]
 
 
 def test_many_different_stands_are_counted_and_not_listed():
@@ -176,33 +225,23 @@ def test_the_headline_names_the_straggler_before_those_who_wait_for_it():
     assert "rank 2 computes 4 times as long as the others; " in alt
 
 
-def phase_heights(shown):
-    """How high the bars of marked phases are, in tracks."""
-    hollow = [p for p in shown.axes[0].patches if p.get_zorder() < 1]
-    return [round(p.get_path().get_extents().height, 2) for p in hollow]
+def test_a_collective_within_a_marked_phase_covers_a_part_of_it():
+    within = areas(figures.timeline(trace((0, "compute", 0.0, 1.0), collectives=[("all_gather", 8, 0, 0.2, 0.4)])))
+    assert [box[:2] for box in within[rank_timeline.LOOKS["collective"]]] == [(0.2, 0.4)]
+    assert [box[:2] for box in within[rank_timeline.LOOKS["compute"]]] == [(0.0, 0.2), (0.4, 1.0)]
 
 
-def test_collectives_within_a_marked_phase_are_drawn_in_it():
-    within = trace((0, "compute", 0.0, 1.0, "forward"), collectives=[("all_gather", 8, 0, 0.2, 0.4)])
-    assert phase_heights(figures.timeline(within)) == [1.8]
-
-
-def test_a_phase_that_ends_before_its_collectives_is_a_bar_of_its_own():
-    after = trace((0, "compute", 0.0, 1.0, "forward"), collectives=[("all_gather", 8, 0, 1.0, 1.4)])
-    assert phase_heights(figures.timeline(after)) == []
-
-
-def test_waits_with_less_than_a_pixel_between_them_are_one_bar_and_count_as_they_are():
+def test_waits_with_less_than_a_pixel_between_them_are_as_high_as_they_are_long():
     received = [(0, "recv", k * 1e-3, k * 1e-3 + 9e-4) for k in range(1000)]
     picture = figures.timeline(trace(*received, world_size=1))
-    said = picture.axes[0].get_xlabel()
     assert "the rank waits 90 % of the time" in picture.alt
-    assert said.endswith("; recv: height is the part of the time")  # not of the waits
+    [(_, _, low, high)] = areas(picture)[rank_timeline.LOOKS["wait"]]
+    assert (high - low) / (2 * rank_timeline.HALF) == pytest.approx(0.9, abs=0.05)
 
 
 def test_many_waits_as_narrow_as_their_outlines_are_drawn_as_heights_and_no_barcode():
     spans = [(r, "wait", 0.1 * n, 0.1 * n + (1e-4 if n % 2 else 0.05)) for r in range(2) for n in range(100)]
-    assert "wait: height is the part of the time" in figures.timeline(trace(*spans)).axes[0].get_xlabel()
+    assert "height: the part of the time" in figures.timeline(trace(*spans)).axes[0].get_xlabel()
 
 
 def test_nothing_over_a_crowded_timeline_lies_on_its_legend():

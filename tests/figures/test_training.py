@@ -31,7 +31,7 @@ def test_a_zero_on_a_logarithmic_axis_is_drawn_and_named():
 
 def test_a_run_that_is_not_yet_there_is_named_beside_the_others():
     alt = figures.histories({"yours": None, "one process": [2.0, 1.0]}, "Who learns?", y="loss").alt
-    assert alt.startswith("Who learns? One process falls from 2 at step 1 to 1 at step 2.")
+    assert alt.startswith("Who learns? One process falls from 2 to 1 at step 2.")
     assert alt.endswith("yours: not yet. one process: loss 2 at the first step, 1 at step 2.")
 
 
@@ -91,12 +91,12 @@ def test_all_is_not_said_of_some_lines():
 
 def test_lines_are_told_by_how_they_run_where_that_was_asked():
     alt = figures.histories({"a": [3.0, 3.0], "b": [2.0, 1.0]}, "Do they meet?", y="gap", growth=True).alt
-    assert "A stays at 3 from step 1 to step 2; b falls from 2 at step 1 to 1 at step 2." in alt
+    assert "A stays at 3 from step 1 to step 2; b falls from 2 to 1 at step 2." in alt
 
 
 def test_the_line_that_ends_between_two_others_is_told_too():
     alt = figures.histories({"a": [2.0, 1.0], "b": [2.0, 3.0], "c": [2.0, 2.0]}, "Where do they end?", y="loss").alt
-    assert "B ends highest, at 3; between them c at 2; a lowest, at 1." in alt
+    assert "A ends lowest, at 1; b highest, at 3; between them c at 2." in alt
 
 
 def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():

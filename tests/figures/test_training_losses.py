@@ -32,7 +32,7 @@ def test_steps_end_with_the_shortest_run_and_seconds_with_the_longest():
 
 def test_the_alt_text_says_where_each_run_began_and_ended():
     alt = descents(SLOW).alt
-    assert alt.startswith("Who wins? Slow falls from 5 at step 0 to 0.000831 at step 39.")
+    assert alt.startswith("Who wins? Slow falls from 5 to 0.000831 at step 39.")
     assert alt.endswith("slow: from 5 to 0.000831 after 39 steps and 3.9 s, lowest 0.000831.")
 
 

@@ -89,7 +89,7 @@ def test_the_longest_gap_is_found_in_any_order(times, gap):
 @quick
 def test_tallies_name_every_counter_of_every_run():
     alt = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Do they agree?").alt
-    assert alt == "Do they agree? 1 of 2 counters are off; iterations of a most, 2 too few. a: closures 9, iterations 7."
+    assert alt == "Do they agree? Iterations of a are off most, 2 too few; 1 of 2 counters are off. a: closures 9, iterations 7."
 
 
 @pytest.mark.soak  # it hangs on seconds

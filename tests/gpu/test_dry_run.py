@@ -26,6 +26,11 @@ def test_the_halves_of_an_all_reduce():
         assert found == {"part": expected[2 * rank : 2 * rank + 2], "whole": expected}
 
 
+def test_the_rate_of_an_all_reduce():
+    for found in run(gpu_work.rate_of_an_all_reduce, 2, "gloo", "cpu", 0.4, 3):
+        assert found["right"] and 0 < found["seconds"] < 60
+
+
 def test_a_sum_over_the_fabric():
     assert run(gpu_work.sum_over_the_fabric, 2, "cpu") == [{"sum": [1000.0 + 2 * k for k in range(7)], "device": "cpu"}] * 2
 

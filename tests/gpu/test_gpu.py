@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import gpu_work
+from tests.support import gpu_report, gpu_work
 from worldsize.formulas import sharding
 from worldsize.launch import launch
 from worldsize.pytorch.models import mlp
@@ -44,6 +44,17 @@ def test_a_reduce_scatter_and_an_all_gather_over_nccl_are_an_all_reduce():
     expected = [10 * MANY * k + MANY * (MANY - 1) / 2 for k in range(2 * MANY)]
     for rank, found in enumerate(run.results):
         assert (found["part"], found["whole"]) == (expected[2 * rank : 2 * rank + 2], expected)
+
+
+@two_gpus
+def test_an_all_reduce_over_nccl_has_a_rate_and_a_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    run = launch(gpu_work.rate_of_an_all_reduce, MANY, args=("nccl", "cuda", 100, 20))
+    size, seconds = 100e6, max(found["seconds"] for found in run.results)
+    moved = 2 * (MANY - 1) / MANY * size / seconds / 1e9  # by a rank, each way: nccl-tests call it the bus bandwidth
+    ways = ", ".join(gpu_report.ways_of_nccl(run.log())) or "a way not named"
+    print(f"\nall-reduce of 100 MB on {MANY} GPUs: {seconds * 1e3:.1f} ms, {moved:.1f} GB/s, via {ways}")
+    assert all(found["right"] for found in run.results)
 
 
 @two_gpus

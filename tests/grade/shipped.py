@@ -54,13 +54,13 @@ def one_forward_one_backward(stage, stages, micro_batches):
 """,
     ),
     Shipped(
-        "one chunk", "one_forward_one_backward", 0.5, """
+        "one chunk", "one_forward_one_backward", 0, """
 def one_forward_one_backward(stage, stages, micro_batches):
     return [one[:2] for one in schedules.interleaved(stage, stages, micro_batches, 1)]
 """,
     ),
     Shipped(
-        "whole files", "save_atomically", 1.25, """
+        "whole files", "save_atomically", 1.0, """
 def save_atomically(path, data):
     from worldsize.files import write_whole
     write_whole(path, data, durable=True)
@@ -89,7 +89,7 @@ def ring_all_reduce(fabric, x):
 """,
     ),
     Shipped(
-        "two trees", "ring_all_reduce", 0.5, """
+        "two trees", "ring_all_reduce", 0.25, """
 def ring_all_reduce(fabric, x):
     from worldsize.fabric.multi_ring import double_tree_all_reduce
     return double_tree_all_reduce(fabric, x)

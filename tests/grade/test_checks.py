@@ -29,6 +29,8 @@ WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
 # leaves unexamined
 WEIGHED = ("accumulate", "big_batch_step", "ring_attention", "stage_3")
 DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?|\d+(?= of \d+ elements differ)")
+# a notebook proves a hang in a framework's collectives, where a sandbox waits until its time is over
+HUNG = re.compile(r"deadlock: ranks? [\d, ]+ returned; .*|after timeout_s=.*")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
 
@@ -63,6 +65,7 @@ def words(verdict) -> list[str]:
     if verdict.exercise in WEIGHED:
         text = DRAWN.sub("a number", text)
     rows = text.splitlines()
+    rows = [HUNG.sub("a hang", row) for row in rows]
     return [FAILED.sub("some rank failed:", row) for row in rows if not row.startswith("  ")]
 
 

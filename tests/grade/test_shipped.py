@@ -78,7 +78,8 @@ def test_an_answer_by_the_package_earns_nothing(sandbox, shipped):
 def test_an_answer_by_the_package_earned_points_where_nothing_was_withheld(sandbox, shipped, monkeypatch):
     monkeypatch.setattr(withheld, "WITHHELD", ())
     lab, exercise = EXERCISES[shipped.exercise]
-    assert _verdict(sandbox, exercise, lab, shipped.source).points == shipped.held
+    verdict = _verdict(sandbox, exercise, lab, shipped.source)
+    assert verdict.points == shipped.held, str(verdict)
 
 
 LOOKS = """

@@ -262,7 +262,7 @@ SHOWN = Property("on its own devices", 0.0, True)
 def test_what_only_the_students_process_can_see_is_shown_without_points():
     verdict = Verdict("between_graph", "fail", (SHOWN, Property("steps", 2.0, False)), "too few")
     assert "✔ on its own devices (shown, no points)" in str(verdict) and "✘ steps (2)" in str(verdict)
-    assert "<td>shown, no points</td>" in verdict_html(verdict)
+    assert "on its own devices · shown, no points</span>" in verdict_html(verdict)
 
     rows = tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties)
     exercise = ExerciseRow("between_graph", "Exercise 7.5", "fail", verdict.points, verdict.possible, rows, "too few")

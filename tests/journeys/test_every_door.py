@@ -12,16 +12,19 @@ pytestmark = pytest.mark.quick
 FOLDER = Path(__file__).parent
 JOURNEYS = sorted(path.stem for path in FOLDER.glob("test_*.py") if path.stem != Path(__file__).stem)
 
-DOCKER, DOCKER_HUB, SYSTEMD_HUB, COLAB, KAGGLE = blocks("docs/platforms.md")
+DOCKER, DOCKER_HUB, SYSTEMD_HUB, COLAB = blocks("docs/platforms.md")
+KAGGLE, GPU_REPORT = blocks("docs/two-free-gpus.md")
 NOT_ENTERED = {
     DOCKER.door: "needs Docker, and downloads: docs/platforms.md says by what steps the image was tried",
     DOCKER_HUB.door: "configures a hub's DockerSpawner, which needs Docker",
     SYSTEMD_HUB.door: "configures a hub's SystemdSpawner, which needs systemd",
     COLAB.door: "runs on Colab's machines: `tests/test_front_door.py` tries its script",
     KAGGLE.door: "runs on Kaggle's machines: `tests/test_front_door.py` tries its script",
+    GPU_REPORT.door: "runs on Kaggle's machines: `tests/gpu/test_report.py` runs its command",
     "make test": "is the suite that enters the doors",
     "make quick": "runs a part of the same suite",
     "make soak": "hours; each part of it is typed each night",
+    "make matrix": "installs gigabytes in five environments; each corner is typed each night",
     "make constraints": "downloads the newest versions of all packages",
     "make bench": "minutes for each peer, which `tests/test_bench.py` runs in small",
     "make support": "minutes of TensorFlow; `tests/tf` runs the same trials",
@@ -61,7 +64,7 @@ def test_no_two_doors_have_one_name() -> None:
 @pytest.mark.parametrize(
     ("command", "doors"),
     [
-        ("pip install worldsize-*.whl && worldsize start my-course", ["worldsize start"]),
+        ("pip install jupyterlab worldsize-*.whl && worldsize start my-course", ["worldsize start"]),
         ("worldsize run labs/06_ring_all_reduce.ipynb", ["worldsize run", run_of("06")]),
         ("make -o .venv/.lab VENV=.venv lab HEADLESS=1 LAB=06", ["make lab", run_of("06")]),
         ("echo no such thing: worldsize sleep, make coffee", []),

@@ -121,10 +121,13 @@ def with_plots(notebook: Notebook) -> None:
     notebook["cells"].append(code("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()"))
 
 
-def with_much_output(notebook: Notebook) -> None:
-    one = code("print('x' * 60_000_000)")
-    one["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * 60_000_000}]
-    notebook["cells"].append(one)
+def with_output(count: int) -> Change:
+    def change(notebook: Notebook) -> None:
+        one = code(f"print('x' * {count})")
+        one["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * count}]
+        notebook["cells"].append(one)
+
+    return change
 
 
 def alias(notebook: Notebook) -> None:
@@ -223,7 +226,8 @@ HAND_INS = [
     HandIn("bash", above("reduce_scatter", "%%bash\necho hello")),
     HandIn("asks", above("reduce_scatter", "name = input('your name? ')")),
     HandIn("plots", with_plots),
-    HandIn("output", with_much_output),
+    HandIn("output", with_output(40_000_000)),
+    HandIn("flood", with_output(60_000_000), 0, "ungradable", says="Clear its outputs"),
     HandIn("endlesscell", above("reduce_scatter", "import time\nwhile True:\n    time.sleep(1)")),
     HandIn("endless", first_in("parameter_server", "while True:\n        pass"), without("parameter_server"), "timeout"),
     HandIn("memory", first_in("parameter_server", "torch.ones(8_000_000_000)"), without("parameter_server")),

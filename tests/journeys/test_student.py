@@ -25,7 +25,7 @@ from tests.journeys.person import Person, environment, output_of, repository_cop
 from tests.support import notebook_rules as rules
 from tests.support.kernels import seconds_until
 
-WHEEL = block("docs/faq.md", "pip install worldsize-*.whl")
+WHEEL = block("docs/faq.md", "pip install jupyterlab worldsize-*.whl")
 FIRST = block("README.md", "make lab")
 DOORS = [
     WHEEL.door, FIRST.door, "make setup", "make lab", run_of("00"),

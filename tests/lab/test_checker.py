@@ -55,7 +55,7 @@ def said(client):
         outputs = client.nb.cells[-1].outputs
         texts = [out.get("text", "") or out.get("data", {}).get("text/plain", "") for out in outputs]
         slow_machine = ("the helper that starts ranks is ready", "took ")
-        return "\n".join(text for text in texts if not text.startswith(slow_machine))
+        return "\n".join(text for text in texts if text and not text.startswith(slow_machine))
 
     return said_by
 

@@ -58,6 +58,11 @@ def card_of(live):
     return widget_serialization["from_json"](f"IPY_MODEL_{widget[key]['model_id']}", None)
 
 
+def texts_of(live):
+    """The card's parts that are text."""
+    return [child for child in card_of(live).children if isinstance(getattr(child, "value", None), str)]
+
+
 # the file
 
 
@@ -253,7 +258,7 @@ def test_code_in_a_question_is_set_as_code_and_the_rest_is_escaped(live):
 
 def test_that_enter_and_leaving_save_is_said_before_anything_is_typed(live):
     Lab("06").predict("ring", QUESTION, "s")
-    assert any("Enter saves, and so does leaving the field" in child.value for child in card_of(live).children)
+    assert any("Enter saves and goes on. Leaving the field saves too" in child.value for child in texts_of(live))
 
 
 def test_what_is_saved_differs_from_what_is_not_in_mark_words_and_frame(live):
@@ -368,6 +373,42 @@ def test_the_field_answers_when_it_is_measured_and_again_when_the_prediction_is_
     assert "within 5 %" in answer.value
     lab.measure("ring", None)
     assert answer.value == ""
+
+
+def test_a_measurement_stays_covered_until_it_was_predicted(live):
+    lab = Lab("06")
+    lab.predict("ring", QUESTION, "s")
+    lab.measure("ring", 0.51)
+    assert not any("0.51" in child.value for child in texts_of(live)) and "0.51" not in live[-1]["text/plain"]
+    card_of(live).children[0].value = "3"
+    assert any("it was 0.51 s" in child.value for child in texts_of(live)) and "0.51" in live[-1]["text/plain"]
+
+
+def test_a_measurement_is_shown_to_who_asks_for_it(live):
+    lab = Lab("06")
+    lab.predict("ring", QUESTION, "s")
+    lab.measure("ring", 0.51)
+    button = next(child for child in card_of(live).children if getattr(child, "description", "") == "Show me")
+    button.click()
+    assert any("it was 0.51 s" in child.value for child in texts_of(live))
+    assert "worldsize-covered" in button._dom_classes
+
+
+def test_a_measurement_that_its_card_shows_is_not_printed_as_well(live, capsys):
+    lab = Lab("06")
+    lab.predict("ring", QUESTION, "s")
+    lab.measure("ring", 0.51)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_keyboard_hears_of_each_number_that_is_kept_and_of_none_that_is_not(live):
+    Lab("06").predict("ring", QUESTION, "s")
+    box, keys = card_of(live).children[0], card_of(live).children[-1]
+    counts = []
+    for text in ("3", "many", "4"):
+        box.value = text
+        counts.append(keys.kept)
+    assert counts == [1, 1, 2] and keys.fresh
 
 
 def test_the_words_that_stay_without_a_kernel_hold_the_answer(live):

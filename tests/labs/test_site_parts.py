@@ -8,10 +8,12 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from worldsize import figures
+from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.picture_widths import LEAST_PX, with_least_widths
 from worldsize.authoring.site.questions import questions_of
 from worldsize.authoring.site.site_folder import buttons, repository, thumbnail, with_card
+from worldsize.figures import tokens
 from worldsize.trace import Trace, Transfer
 
 pytestmark = pytest.mark.quick
@@ -182,3 +184,11 @@ def test_a_remote_on_github_says_where_the_repository_lies(tmp_path, remote, fou
 
 def test_a_build_on_github_says_itself_where_the_repository_lies(tmp_path):
     assert repository(tmp_path, {"GITHUB_REPOSITORY": "fork/worldsize"}) == "fork/worldsize"
+
+
+def test_the_page_of_the_visual_language_has_every_token_with_what_it_means():
+    page = pages.visual_language_page()
+    shown = set(re.findall("<title>(.*?)</title>", page))
+    assert shown == {tone.name for tone in tokens.ALL}
+    assert all(tone.light in page and tone.dark in page for tone in tokens.ALL)
+    assert page.count("| your answer |") == 1

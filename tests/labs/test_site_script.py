@@ -155,12 +155,14 @@ def test_without_a_script_all_is_open(open_page):
 
 
 @SOAK
-def test_long_code_is_cut_until_the_reader_wants_all_of_it(open_page):
+def test_long_code_is_folded_until_the_reader_wants_it(open_page):
     page = open_page(cell("\n".join(f"line {number}" for number in range(30))))
     code = page.locator(".cell_input pre")
-    cut = code.evaluate("code => code.clientHeight < code.scrollHeight")
-    page.get_by_role("button", name="Show all 30 lines").click()
-    assert cut and code.evaluate("code => code.clientHeight === code.scrollHeight")
+    folded = not code.is_visible()
+    page.get_by_role("button", name="The code, 30 lines").click()
+    assert folded and code.evaluate("code => code.clientHeight === code.scrollHeight")
+    page.get_by_role("button", name="Fold the code").click()
+    assert not code.is_visible()
 
 
 @SOAK

@@ -32,6 +32,13 @@ def local_rows() -> Dataset:
     return Rows()
 
 
+only_where_children_fork = pytest.mark.skipif(
+    multiprocessing.get_all_start_methods()[0] != "fork",
+    reason="children do not fork in this Python, in the notebook either: they cannot take a cell's classes along",
+)
+
+
+@only_where_children_fork
 def test_a_data_loader_has_workers_for_a_class_of_the_notebook():
     rows = local_rows()
 
@@ -41,6 +48,7 @@ def test_a_data_loader_has_workers_for_a_class_of_the_notebook():
     assert launch(read, 2).results == [66.0, 66.0]
 
 
+@only_where_children_fork
 def test_a_data_loader_has_workers_on_ranks_that_stay():
     with open_ranks(2) as world:
         world.run(
@@ -52,6 +60,7 @@ def test_a_data_loader_has_workers_on_ranks_that_stay():
         assert world["total"] == [66.0, 66.0]
 
 
+@only_where_children_fork
 def test_pools_and_subprocesses_work_in_a_rank():
     def square(number):
         return number * number

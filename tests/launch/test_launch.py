@@ -323,3 +323,23 @@ def test_a_line_that_grows_is_read_as_it_is_and_no_character_is_torn(tmp_path: P
 def test_a_notebook_shows_the_word_deadlock_once():
     shown = Deadlock("deadlock: rank 0 waits for 1 (recv)\n  rank 0: …", None, "full logs")._render_traceback_()
     assert shown == ["Deadlock: rank 0 waits for 1 (recv)", "  rank 0: …", "full logs"]
+
+
+@QUICK
+def test_what_gloo_prints_as_it_connects_is_no_rank_s_output():
+    def connected():
+        print("[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\nmine")
+
+    run = launch(connected, 1)
+    assert run.log(0) == Tail(run.log_path(0)).rest() == "mine\n"
+    assert run.log_path(0).read_text().startswith("[Gloo]")
+
+
+def test_a_rank_keeps_a_flight_record_unless_its_notebook_says_otherwise(monkeypatch):
+    def records():
+        return os.environ["TORCH_FR_BUFFER_SIZE"]
+
+    monkeypatch.delenv("TORCH_FR_BUFFER_SIZE", raising=False)
+    assert launch(records, 1)[0] == "2000"
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "10")
+    assert launch(records, 1)[0] == "10"

@@ -514,7 +514,7 @@ def test_columns_that_say_nothing_are_left_out():
     assert result.table(finished(run_state), run_state)[0] == ["rank", "end", "lines"]
 
 
-SPENT = SimpleNamespace(world_size=2, spans=(Span(0, "compute", 0.0, 1.0, "forward"),), collectives=())
+SPENT = SimpleNamespace(world_size=2, transfers=(), spans=(Span(0, "compute", 0.0, 1.0, "forward"),), collectives=())
 
 
 def test_of_a_run_that_reported_nothing_its_picture_is_open_and_its_table_folded():

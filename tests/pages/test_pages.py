@@ -21,7 +21,7 @@ FILES = [*TEMPLATES, ROOT / "worldsize/pages/templates/style.css"]
 
 
 def verdict(**values: object) -> str:
-    plain = {"head": "x", "chip": "", "properties": (), "mismatch": "", "picture": "", "tried": ""}
+    plain = {"head": "x", "chip": "", "properties": (), "mismatch": "", "says": (), "places": "", "picture": "", "tried": ""}
     return pages.render("verdict.html", **plain | values)
 
 

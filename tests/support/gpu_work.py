@@ -65,6 +65,25 @@ def halves_of_an_all_reduce(backend: str, kind: str) -> dict[str, Any]:
     return {"part": part.tolist(), "whole": whole.tolist()}
 
 
+def rate_of_an_all_reduce(backend: str, kind: str, size_mb: float, times: int) -> dict[str, Any]:
+    """Seconds of one all-reduce of a tensor of `size_mb` MB, the least of `times` after one that is not counted, and whether it
+    is right.
+    """
+    device, rank, n = joined(backend, kind)
+    x = torch.empty(round(size_mb * 1e6 / 4), device=device)
+    least_s = float("inf")
+    for number in range(times + 1):
+        x.fill_(rank + 1)
+        dist.barrier()
+        finish(device)
+        started_s = time.monotonic()
+        dist.all_reduce(x)
+        finish(device)
+        if number:
+            least_s = min(least_s, time.monotonic() - started_s)
+    return {"seconds": least_s, "right": bool((x == n * (n + 1) / 2).all())}
+
+
 def sum_over_the_fabric(fabric: Any, kind: str) -> dict[str, Any]:
     """The course's own messages, with tensors of the device: they pass through the host's memory."""
     x = 1000.0 * fabric.rank + torch.arange(7.0, device=device_of(kind))

@@ -19,7 +19,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from tests.labs.quick_parameters import QUICK
-from worldsize.authoring import build
 from worldsize.authoring.headless import HeadlessRun, run
 
 # ends a run that hangs: many times what it takes at full size on an idle machine of 2 cores
@@ -37,7 +36,13 @@ Execute = Callable[[Path, str], HeadlessRun]
 # in ten minutes; `make soak PART=labs` has them
 QUICKLY = ("00", "06", "07")
 
-built = functools.cache(build.notebooks)  # half a second each, and every test asks
+
+@functools.cache  # half a second each, and every test asks
+def built(source: Path) -> tuple[str, str]:
+    """Return the texts of a source's two notebooks."""
+    from worldsize.authoring import build  # here, because tests of GPUs run where the instructors' tools are not
+
+    return build.notebooks(source)
 
 
 def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -> pytest.MarkDecorator:

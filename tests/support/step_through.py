@@ -67,9 +67,10 @@ def missing_pictures(page: Page, among: str) -> list[str]:
 
 
 def cells_that_show_nothing(page: Page) -> list[str]:
-    """The outputs of each cell that has some, but none that takes any room."""
+    """The outputs of each cell that has some, but none that takes any room, but for a cell whose line has gone."""
     return page.locator(".jp-OutputArea").evaluate_all(
         """(areas) => areas
           .filter((area) => area.querySelector(".jp-OutputArea-output") && area.clientHeight < 5)
+          .filter((area) => !area.querySelector(".jp-OutputArea-output > span[hidden]"))
           .map((area) => area.outerHTML.slice(0, 300))"""
     )

@@ -1,8 +1,8 @@
 """Writer of `THIRD_PARTY_NOTICES.md`: `python -m worldsize.authoring.notices`.
 
 The file lists the license of each package in `pyproject.toml`, from the installed package's own metadata, and others' work in
-this repository. A package that is not installed keeps its line. Left out: these packages' own dependencies (`pip-audit` and
-`pip list` show them), and license texts, which each package includes.
+this repository. A package that is not installed, or not in the version of constraints.txt, keeps its line. Left out: these
+packages' own dependencies (`pip-audit` and `pip list` show them), and license texts, which each package includes.
 """
 
 import re
@@ -58,16 +58,20 @@ def notices(root: Path) -> str:
         for text in texts:
             used_for.setdefault(_NAME.match(text)[0], []).append(what)
     used_for.pop("worldsize", None)
+    constraints = root / "constraints.txt"
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", constraints.read_text() if constraints.exists() else "", re.MULTILINE))
 
     rows, missing = [], []
     for name in sorted(used_for, key=str.lower):
         try:
             package = distribution(name)
         except PackageNotFoundError:
-            if name in kept:
-                rows.append(kept[name])
-            else:
-                missing.append(name)
+            package = None
+        if name in kept and (package is None or package.version.partition("+")[0] != pins.get(name, package.version)):
+            rows.append(kept[name])
+            continue
+        if package is None:
+            missing.append(name)
             continue
         home = _home(package)
         shown = f"[{name}]({home})" if home else name
@@ -82,10 +86,10 @@ def _licence(name: str, distribution: Distribution) -> str:
     """Return the license's name: SPDX if the metadata has it, else its free text, else its classifiers."""
     metadata = distribution.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
-    if metadata["License-Expression"]:
-        return metadata["License-Expression"]
+    if expression := metadata.get_all("License-Expression", []):
+        return expression[0]
 
-    words = " ".join((metadata["License"] or "").split())
+    words = " ".join(" ".join(metadata.get_all("License", [])).split())
     if words not in ("", "UNKNOWN") and len(words) <= _LONGEST:
         return words
     return ", ".join(classifiers) or _BY_FILE.get(name, "not stated in its metadata")
@@ -94,7 +98,9 @@ def _licence(name: str, distribution: Distribution) -> str:
 def _home(distribution: Distribution) -> str:
     """Return the package's home page: the clearest of the addresses in its metadata."""
     urls: dict[str, str] = {}
-    for line in (f"homepage, {distribution.metadata['Home-page'] or ''}", *distribution.metadata.get_all("Project-URL", [])):
+    metadata = distribution.metadata
+    homes = [f"homepage, {home}" for home in metadata.get_all("Home-page", [])]
+    for line in (*homes, *metadata.get_all("Project-URL", [])):
         label, _, url = line.partition(",")
         if url.strip():
             urls.setdefault(label.strip().lower(), url.strip())

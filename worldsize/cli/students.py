@@ -34,6 +34,8 @@ def start(
     with one_paragraph():
         if (system := doctor.system()).state == "fails":
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
+        if not no_open:
+            opening.need_jupyterlab()
         source, place = shipped_files.source(), start_and_update.place_for(folder)
         with bar(*shown) as step:
             laid = start_and_update.lay(

@@ -1,11 +1,13 @@
 """JupyterLab on a lab of a laid course, from this Python's installation, without JupyterLab's prompts about its news.
 
-The settings of JUPYTER_CONFIG count for this start alone: nothing is written into the environment. `make lab` uses them too.
+JupyterLab is the package's extra `lab`: where another program shows the notebooks, it may be missing. The settings of
+JUPYTER_CONFIG count for this start alone: nothing is written into the environment. `make lab` uses them too.
 """
 
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 JUPYTER_CONFIG = Path(__file__).resolve().with_name("jupyter")
@@ -16,6 +18,15 @@ def command(folder: Path, notebook: Path) -> list[str]:
     # Jupyter refuses to start as root, the user of many containers, without this option
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return [sys.executable, "-m", "jupyterlab", *as_root, f"--ServerApp.root_dir={folder}", os.fspath(notebook)]
+
+
+def need_jupyterlab() -> None:
+    """Check, before any work, that this Python has JupyterLab. Raises ValueError."""
+    if find_spec("jupyterlab") is None:
+        raise ValueError(
+            "start: expected JupyterLab in this Python, got none. Type `pip install 'worldsize[lab]'` and the same command "
+            "again, or add --no-open to read the labs in another program."
+        )
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from worldsize.figures.diagrams.collective_strip import collective_strip
 from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
 from worldsize.figures.diagrams.two_level_rings import two_level_rings
 from worldsize.figures.diagrams.zero_stages import zero_stages
+from worldsize.figures.frame.heading import answered
 from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
@@ -37,7 +38,7 @@ from worldsize.figures.weight_paths import paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
-    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "bands", "bandwidth_ladder",
+    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "answered", "bands", "bandwidth_ladder",
     "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
     "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",

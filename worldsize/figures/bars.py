@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import NothingDrawn, Picture
-from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame import charts, findings, heading
 from worldsize.figures.frame.curve_ends import less_time
 from worldsize.units import number
 
@@ -60,7 +60,7 @@ def race(
 ) -> Picture:
     """Draw a bar for each measured time with its prediction beside it, grouped by world size.
 
-    A name keeps its colour and hatch in all groups. The finding names the last group's winner or, with `beside`, the time
+    A name keeps its colour in all groups. The finding names the last group's winner or, with `beside`, the time
     between two names. `simulated`: the clock was virtual, so scatter is not reported. `asks` is the question above the
     picture; ValueError unless it ends in "?".
     """
@@ -71,7 +71,7 @@ def race(
     groups: dict[str, list[Timing]] = {}
     for row in rows:
         groups.setdefault(row.at, []).append(row)
-    names = list(dict.fromkeys(map(attrgetter("name"), rows)))
+    tones = charts.tones([row.name for row in rows])
 
     picture = Picture(base.WIDTH_IN, 0.8 + 0.36 * len(rows) + 0.3 * len(groups))
     ax = picture.plot_area()
@@ -82,7 +82,7 @@ def race(
             ax.text(0, y + 0.1, at, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
             y += 0.85
         for row in members:
-            _timing(ax, y, row, names.index(row.name))
+            _timing(ax, y, row, tones[row.name])
             ticks.append((y, row.name))
             y += 1
     _finish_race(ax, rows, ticks)
@@ -104,11 +104,11 @@ def race(
     finding = findings.line(*clauses)
     repeated = any(len(row.repeats_s) > 1 for row in rows)
     heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
-    picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
+    heading.tell(picture, asks, finding, *earlier, *map(_words, rows))
     return picture
 
 
-def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
+def _timing(ax: Axes, y: float, row: Timing, tone: str) -> None:
     top = y
     if row.predicted_s is not None:
         top -= 0.14
@@ -118,8 +118,7 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     elif not math.isfinite(row.measured_s):
         ax.text(0, top, f" {NEVER}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
-        look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-        ax.barh(top, row.measured_s, 0.4, **look)
+        ax.barh(top, row.measured_s, 0.4, facecolor=tone, **charts.FLAT)
         longest_s = row.measured_s
         finite = list(filter(math.isfinite, row.repeats_s))
         if len(finite) > 1:  # a line from the shortest repetition to the longest
@@ -171,7 +170,7 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
     ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=tokens.LABEL_PT, color=base.INK)
 
     if any(row.predicted_s is not None for row in rows):
-        measured = Patch(facecolor=base.RULE, edgecolor=base.INK, label="measured")
+        measured = Patch(facecolor=base.QUIET_INK, label="measured", **charts.FLAT)
         predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
         ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
@@ -314,7 +313,7 @@ def _pair(ax: Axes, y: float, row: Any) -> None:
     if row.measured is not None:
         width, words = abs(row.measured) / largest, f"measured {words}"
     if width:
-        ax.barh(y + 0.13, width, 0.16, color=tokens.AMOUNT.light, edgecolor=base.INK, linewidth=tokens.HAIR_PT)
+        ax.barh(y + 0.13, width, 0.16, facecolor=tokens.AMOUNT.light, **charts.FLAT)
     ax.text(width + 0.01, y + 0.13, words, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     width, words = 0.0, row.predicted_text
@@ -337,7 +336,6 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
     if not runs:
         return base.notice("nothing was counted")
 
-    names = list(dict.fromkeys(chain(*runs.values())))
     lines = sum(map(len, runs.values())) + 0.9 * len(runs)
     picture = Picture(base.WIDTH_IN, 0.7 + 0.27 * lines)
     ax = picture.plot_area()
@@ -347,11 +345,10 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
         ax.text(0, y, run, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         for counter, value in counts.items():
             y += 1
-            label, hatch, off = number(value), "", _off_words(value, expected)
+            label, off = number(value), _off_words(value, expected)
             if off:
-                label, hatch = f"{label}: {off}", "///"
-            look = {"color": base.algorithm(names.index(counter)), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
-            ax.barh(y, value, 0.72, hatch=hatch, **look)
+                label = f"{label}: {off}"
+            ax.barh(y, value, 0.72, facecolor=tokens.BAD.light if off else tokens.AMOUNT.light, **charts.FLAT)
             look = {"fontsize": tokens.LABEL_PT, "color": base.INK, "va": "center", "bbox": BACK}
             ax.annotate(label, (value, y), (7, 0), textcoords="offset points", **look)
             ticks[y] = counter
@@ -367,7 +364,7 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
 
     finding = _short(runs, expected)
     heading.head(picture, asks, finding, small or f"dashed line: {number(expected)}, as asked for")
-    picture.alt = heading.alt(asks, finding, *base.of_each(partial(base.listed, text=number), runs))
+    heading.tell(picture, asks, finding, *base.of_each(partial(base.listed, text=number), runs))
     return picture
 
 
@@ -386,7 +383,8 @@ def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
     if not off:
         return f"All {count} counters reach {number(expected)}"
     worst = findings.leaders(off)
-    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {words[worst[0]]}"
+    most = f"{findings.both(worst)} {findings.be(*worst)} off most, {words[worst[0]]}"
+    return findings.line(most, f"{len(off)} of {count} counters are off")
 
 
 def _off_words(value: float, expected: float) -> str:

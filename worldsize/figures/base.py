@@ -45,18 +45,27 @@ _INKED = (
     "text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "patch.edgecolor", "hatch.color",
     "xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor", "legend.labelcolor", "legend.edgecolor",
 )  # fmt: skip
+_FOLDED = (
+    f".worldsize-numbers{{font:12px/1.5 {tokens.FONTS};color:{tokens.variable(tokens.QUIET_INK)};margin:2px 8px}}"
+    ".worldsize-numbers summary{cursor:pointer}"
+    ".worldsize-numbers :is(th,td){text-align:left;vertical-align:top;padding:1px 12px 1px 0}"
+)
 # keep a student's own Matplotlib style out of the course's pictures
 plain_style = style.context(["default", dict.fromkeys(_INKED, INK)])
 
 
 class Picture(Figure):
-    """A Figure with alt text: `alt` states the finding in one or two sentences."""
+    """A Figure in words too: `alt` says all that it shows, `brief` the finding, and `details` what each part holds.
+
+    A page folds `details` away, (name, numbers) a row; screen readers hear `brief`, or `alt` where a picture has no other.
+    """
 
     def __init__(self, width_in: float, height_in: float) -> None:
         super().__init__(figsize=(width_in, height_in), dpi=MOST_DPI, facecolor=PAPER)
         self.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
         FigureCanvasAgg(self)
-        self.alt = ""
+        self.alt, self.brief = "", ""
+        self.details: list[tuple[str, str]] = []
 
     @plain_style
     def png(self, most_bytes: int = MOST_BYTES, dpi: int = MOST_DPI) -> bytes:
@@ -94,17 +103,25 @@ class Picture(Figure):
         width = round(self.get_figwidth() * SHOWN_DPI)
         if len(self.findobj(FancyArrowPatch)) > MOST_ARROWS:
             return image
-        svg, tones = themed_svg(self, self.alt, width)
+        svg, tones = themed_svg(self, self.brief or self.alt, width)
         if len(svg) > most_svg_bytes:
             return image
-        style = tokens.css(".worldsize-picture", sorted(tones, key=lambda tone: tone.name))
-        return f'<div class="worldsize-picture"><style>.worldsize-picture>img{{display:none}}{style}</style>{svg}{image}</div>'
+        style = tokens.css(".worldsize-picture", sorted(tones | {tokens.QUIET_INK}, key=lambda tone: tone.name))
+        rules = f".worldsize-picture>img{{display:none}}{_FOLDED if self.details else ''}{style}"
+        return f'<div class="worldsize-picture"><style>{rules}</style>{svg}{image}{self._folded()}</div>'
+
+    def _folded(self) -> str:
+        """Return `details` as a table that opens on a click; empty without any."""
+        if not self.details:
+            return ""
+        rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in self.details)
+        return f'<details class="worldsize-numbers"><summary>the numbers</summary><table>{rows}</table></details>'
 
     def image(self, png: bytes) -> str:
         """Return `png` as an `<img>` with the alt text."""
         width = round(self.get_figwidth() * SHOWN_DPI)
         return (
-            f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
+            f'<img alt="{html.escape(self.brief or self.alt)}" width="{width}" style="max-width:100%;height:auto" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         )
 
@@ -129,7 +146,8 @@ class Picture(Figure):
         for text in self.findobj(Text):
             text.set_text(_called(text.get_text(), row))
 
-        self.alt = _called(self.alt, row)
+        self.alt, self.brief = _called(self.alt, row), _called(self.brief, row)
+        self.details = [(_called(name, row), _called(text, row)) for name, text in self.details]
         return self
 
     def plot_area(self) -> Axes:
@@ -185,7 +203,8 @@ def marker(index: int) -> str:
 
 
 def hatch(index: int) -> str:
-    return tokens.HATCHES[index % len(tokens.HATCHES)]
+    """Return the hatch of an area in `colour(index)`: none until the palette begins again."""
+    return tokens.HATCHES[index // len(COLOURS) % len(tokens.HATCHES)]
 
 
 def dashes(index: int) -> Any:

@@ -65,7 +65,7 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
         _panel(picture.add_axes(area), name, step)
 
     _legend(picture, known.values(), 1 - (head_in - LEGEND_IN) / height_in)
-    picture.alt = heading.alt(asks, statement, *base.of_each(in_words, shown))
+    heading.tell(picture, asks, statement, *base.of_each(in_words, shown))
     return picture
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame import charts, findings, heading
 
 MOST_POINTS = 400  # of a line, besides its falls
 HOURS = 24
@@ -31,15 +31,15 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
     ax = picture.plot_area()
     look = {"color": base.QUIET_INK, "linewidth": tokens.THIN_PT, "linestyle": tokens.DASHES[2]}
     ax.plot([0, hours], [0, hours], label="no save, no failure", **look)
+    tones = charts.tones(list(days))
     for index, name in enumerate(days):
         if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
             continue
         shown = _thinned(known[name])
         ax.plot(
-            *zip(*shown, strict=True), color=base.algorithm(index), linewidth=tokens.LINE_PT, label=name,
-            marker=base.marker(index), markersize=6, markevery=max(1, len(shown) // 8), markeredgecolor=base.INK,
-            markeredgewidth=0.5,
+            *zip(*shown, strict=True), color=tones[name], linewidth=tokens.LINE_PT, label=name,
+            marker=base.marker(index), markersize=6, markevery=max(1, len(shown) // 8), markeredgewidth=0,
         )  # fmt: skip
     ax.plot(
         kills, [-hours / 40] * len(kills), linestyle="none", marker="x", markersize=6, color=tokens.BAD.light, clip_on=False,
@@ -58,7 +58,7 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
 
     found = finding(known)
     heading.head(picture, asks, found)
-    picture.alt = heading.alt(asks, found, units.count(len(kills), "kill"), *base.of_each(_words, days))
+    heading.tell(picture, asks, found, units.count(len(kills), "kill"), *base.of_each(_words, days))
     return picture
 
 

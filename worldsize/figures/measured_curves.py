@@ -6,7 +6,6 @@ from the least repetition to the greatest.
 
 import math
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,7 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import crossings, findings, heading, predictions, scales
+from worldsize.figures.frame import charts, crossings, findings, heading, predictions, scales
 from worldsize.figures.frame.curve_ends import settled, standing
 from worldsize.figures.frame.findings import XY, Text, be, both, points, pronoun, tie, verb
 
@@ -48,7 +47,7 @@ def within(
     return f"from {x(first)} on {name} {be(name)} within {limit}: {y(mine[first])}; {before}"
 
 
-def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
+def lowest_place(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
     """Say where a curve is lowest, naming all places that tie with the lowest."""
     y_at = points(curve)
     if not y_at:
@@ -62,7 +61,7 @@ def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = unit
     return f"{name} {be(name)} least, {y(lowest)}, at {both(list(map(x, places)))}{ties}"
 
 
-def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
+def bulk_range(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
     """Name the shortest range of x that holds nine tenths of a curve's sum."""
     y_at = points(curve)
     whole = sum(y_at.values())
@@ -83,11 +82,7 @@ def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
-NAME_COLUMNS = 20  # of a curve's name beside its end
-MOST_LINES = 10
 MOST_TICKS = 8
-EARLY = 0.7  # of the axis: a curve that ends before has its name at its end, since a line from there would look like data
-LETTER_IN, LINE_IN = 0.078, 0.17  # of a name's text
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # behind a mark's name
 FASTER = ("faster", "fastest")
 # axes that count begin with a noun ("16 images"); axes that number are named by it alone ("layer 3")
@@ -152,8 +147,9 @@ def curves(
 
     picture = Picture(8.5, 3.8)
     ax = picture.plot_area()
+    tones = charts.tones([row.name for row in rows])
     for index, row in enumerate(rows):
-        _curve(ax, index, row)
+        _curve(ax, index, row, tones[row.name])
 
     places: set[float] = set()
     computed: set[float] = set()
@@ -182,7 +178,9 @@ def curves(
     else:
         statement = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, statement, _drawn(rows))
-    _name_ends(picture, ax, rows)
+    if not charts.name_ends(picture, ax, _ends(rows, tones)):
+        # framed, so that its markers do not pass for points
+        ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
     _marks(ax, marks, x)
 
     sentences = [_words(row, x, y) for row in rows]
@@ -191,7 +189,7 @@ def curves(
         if place is not None:
             where = f"at {_text(place, x)}"
         sentences.append(f"{name}: {where}")
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 
@@ -234,9 +232,9 @@ def finding(
         for row, limit in product(known, limits):
             clauses.append(within(row.name, row.known, limit.name, limit.predicted, at, value))
     elif least:
-        clauses += [least(row.name, row.known, at, value) for row in known]
+        clauses += [lowest_place(row.name, row.known, at, value) for row in known]
     elif bulk:
-        clauses += [bulk(row.name, row.known, at) for row in known]
+        clauses += [bulk_range(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         plain = partial(_text, name=x)  # only the first curve's places carry the axis' noun
         clauses += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
@@ -344,8 +342,8 @@ def _apart(places: Sequence[float], log: bool) -> list[float]:
     return shown
 
 
-def _curve(ax: Axes, index: int, row: Curve) -> None:
-    look = {"color": base.algorithm(index)}
+def _curve(ax: Axes, index: int, row: Curve, tone: str) -> None:
+    look = {"color": tone}
     if row.predicted:
         ax.plot(*zip(*row.predicted, strict=True), linestyle=PREDICTED, linewidth=tokens.LINE_PT, **look)
 
@@ -359,7 +357,7 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
     if row.known:
         ax.plot(
             *zip(*row.known, strict=True), label=row.name, linestyle="none", marker=base.marker(index), markersize=8,
-            markeredgecolor=base.INK, markeredgewidth=0.6, **look,
+            markeredgewidth=0, **look,
         )  # fmt: skip
     else:  # nothing to draw: an entry in the legend alone
         label = f"{row.name}: not yet" if row.unwritten else row.name
@@ -371,45 +369,13 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
         ax.plot([], [], label=label, linestyle=dashes, **look)
 
 
-def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
-    """Write each curve's name at the right, on a thin line to its last point, so that names do not overlap.
-
-    Fall back on a legend where names lack room, for a single curve, and where a curve has no points yet.
-    """
-    ends, lines, longest = [], 0, 0
-    for index, row in enumerate(rows):
+def _ends(rows: Sequence[Curve], tones: Mapping[str, str]) -> list[charts.End | None]:
+    ends = []
+    for row in rows:
         predicted = [point for point in row.predicted if point[1] is not None]
-        drawn: Sequence[tuple[float, float | None]] = row.played or row.known or predicted
-        if drawn:
-            parts = textwrap.wrap(row.name, NAME_COLUMNS) or [""]
-            ends.append((max(drawn), "\n".join(parts), base.algorithm(index)))
-            lines += len(parts)
-            longest = max(longest, *map(len, parts))
-
-    if len(ends) < max(len(rows), 2) or lines > MOST_LINES:
-        # framed, so that its markers do not pass for points
-        ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
-        return
-
-    engine = picture.get_layout_engine()
-    left, bottom, width, height = engine.get()["rect"]
-    engine.set(rect=(left, bottom, width - longest * LETTER_IN / picture.get_figwidth() - 0.02, height))
-    picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
-    axes = ax.get_window_extent()
-
-    top = axes.height
-    for (x, y), name, tone in sorted(ends, key=lambda end: -ax.transData.transform(end[0])[1]):
-        if ax.transData.transform((x, y))[0] < axes.x0 + EARLY * axes.width:
-            ax.annotate(name, (x, y), (9, -9), textcoords="offset points", fontsize=tokens.LABEL_PT, color=tone, va="top")
-            continue
-        high = (name.count("\n") + 1) * LINE_IN * picture.dpi
-        wanted = ax.transData.transform((x, y))[1] - axes.y0
-        place = min(wanted, top - high / 2)
-        top = place - high / 2
-        ax.annotate(
-            name, (x, y), (1.02, place / axes.height), "data", "axes fraction", fontsize=tokens.LABEL_PT, va="center",
-            annotation_clip=False, arrowprops={"arrowstyle": "-", "color": tone, "linewidth": tokens.HAIR_PT, "shrinkA": 1},
-        ).set_in_layout(False)  # fmt: skip
+        drawn: Sequence[tuple[float, float | None]] = sorted(row.played or row.known or predicted)
+        ends.append(charts.end([x for x, _ in drawn], [y for _, y in drawn], row.name, tones[row.name]))
+    return ends
 
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:

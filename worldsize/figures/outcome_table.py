@@ -66,7 +66,7 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
 
     contents = "; ".join(_words(row, columns, cells) for row in rows)
-    picture.alt = heading.alt(asks, statement, small, contents)
+    heading.tell(picture, asks, statement, small, contents)
     return picture
 
 

@@ -1,6 +1,6 @@
 """A pipeline's timeline: a lane for each stage, a box for each micro-batch forward or backward, white where a stage is idle.
 
-Forward and backward differ by colour, hatch and half of the lane; where backward passes are split, weights' gradients have
+Forward and backward differ by colour and half of the lane; where backward passes are split, weights' gradients have
 a look of their own. The number is the micro-batch, with a prime for each earlier chunk of the stage. Y. Huang et al.,
 "GPipe", arXiv:1811.06965, 2019, figure 2, draw it so; the run is real or simulated.
 """
@@ -21,8 +21,8 @@ from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, m
 
 LOOKS = {
     FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
-    BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "//"},
-    WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "...."},
+    BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
+    WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
 }
 NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHTS: "weights' gradients"}
 PRIME, PRIME_DIGITS = "′", 0.4  # the width of a prime, in digits
@@ -69,7 +69,7 @@ def pipeline(of: Any, asks: str = "") -> Picture:
     _legend(ax, {work.way for work in marked})
 
     over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {statement}"
-    picture.alt = heading.alt(asks, over, _told(marked, trace).removesuffix("."))
+    heading.tell(picture, asks, over, _told(marked, trace).removesuffix("."))
     return picture
 
 

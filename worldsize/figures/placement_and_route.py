@@ -78,7 +78,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
             holds = f"variables {base.listed(row['variables'], units.size)}"
         sentences.append(f"{name}: {holds}; {_works(row)}")
 
-    picture.alt = heading.alt(asks, finding, *sentences)
+    heading.tell(picture, asks, finding, *sentences)
     return picture
 
 
@@ -218,7 +218,7 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
     )  # fmt: skip
 
     clauses = [f"{hop.kind} {units.size(hop.size_bytes)} from {hop.src} to {hop.dst}" for hop in path]
-    picture.alt = heading.alt(asks, finding, "; ".join(clauses))
+    heading.tell(picture, asks, finding, "; ".join(clauses))
     return picture
 
 

@@ -1,56 +1,58 @@
-"""A timeline of every rank, drawn as bars after H. Gantt, "Work, Wages, and Profits", 1910.
+"""A timeline of every rank: one lane a rank, after H. Gantt, "Work, Wages, and Profits", 1910.
 
-A rank's lane has up to four tracks: computing and waiting, sends, receives, and a framework's collectives. The headline's
-shares of time come from the waits in the first track (`trace.waits`). Bars too narrow to be seen become a profile: the
-share of each slice of time that they cover. `spacetime` draws arrows from sender to receiver.
+A lane is solid where the rank computes or is in a framework's collective, and pale where it waits for others
+(`trace.waits`). Messages are thin arrows from the sender's lane to the receiver's. A bar at the right gives the share of
+the time in which the rank did not wait. Pieces too narrow to be seen become a profile: the share of each slice of time.
+`holdups` finds whom the ranks waited for; `spacetime` draws messages alone, with their sizes.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, PathPatch
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 
 from worldsize import failures, units
 from worldsize.failures import Outcome
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings
+from worldsize.figures.frame import findings, holdups
 from worldsize.figures.frame.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined, waits
 
 KINDS = ("compute", "wait", "send", "recv", "collective")
-TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
+LAYERS = ("compute", "wait", "collective")  # each covers those before it
+STACK = ("compute", "collective", "wait")  # of a profile, from below
 LOOKS = {
-    "compute": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
-    "wait": {"facecolor": tokens.PAPER.light, "hatch": "---"},
-    "send": {"facecolor": tokens.SEND.light, "hatch": "////"},
-    "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
-    "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
+    "compute": tokens.COMPUTE.light,
+    "wait": tokens.IDLE.light,
+    "collective": tokens.COLLECTIVE.light,
 }
-# a marked phase that contains collectives: hollow, so that their bars show inside
-HOLLOW = {"facecolor": tokens.SHADE.light, "hatch": ""}
-NAMED = ("compute", "wait", "collective")
-MOST_BARS = 150
-FINE = 1 / 250  # of the time drawn: a narrower bar is hardly more than its outline
+MOST_PIECES = 150
+FINE = 1 / 250  # of the time drawn: a narrower piece is hardly seen
 MOST_FINE = 40
-SLICES = 175  # of a profile across the axes
-PIXELS = 700  # across the axes: the narrowest bar, and the least gap between two waits
-TRACK_HEIGHT = 0.8
-LABEL_CHARACTER = 0.0085  # of the width
-LABEL_BOX = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
-MOST_LABELS = 60  # of one kind on one rank
+SLICES = 100  # of a profile across the axes
+LEVELS = 10  # of a profile's height
+PIXELS = 700  # across the axes: the narrowest piece, and the least gap between two
+LANE_IN, PITCH_IN = 0.105, 0.3
+HALF = LANE_IN / PITCH_IN / 2  # of a lane, where lanes are 1 apart
+MOST_ARROWS = 200
+HEAD_IN = 0.055  # of an arrow
+LEFT_IN, RIGHT_IN, TOP_IN, BOTTOM_IN = 0.7, 1.1, 0.62, 0.5
+LABEL_CHARACTER = 0.0105  # of the width
+MOST_LABELS = 60  # on one rank
 MOST_TOLD = 8  # ranks in the alt text
 MOST_GROUPS = 3
 ALIKE = 0.02  # of the whole time: ranks that differ by less wait alike
 
 Interval = tuple[float, float]
+Polygon = list[tuple[float, float]]
+Lanes = Mapping[int, Mapping[str, Sequence[Interval]]]
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ def bars(trace: Any) -> list[Bar]:
 
 
 def timeline(of: Any) -> Picture:
-    """Draw what every rank did when, as bars: its marked spans, sends, receives and the framework's collectives.
+    """Draw what every rank did when: where it computed and waited, its messages, and the framework's collectives.
 
-    `of` is a trace or a run. For a run that broke off, the headline says where each rank stood.
+    `of` is a trace or a run. The headline says who holds the others up. For a run that broke off, it says where each rank
+    stood.
     """
     if waits_for(of):
         return base.not_yet(waits_for(of))
@@ -101,59 +104,56 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     start_s = began_s(shown)
     whole_s = max(ended_s(shown) - start_s, 1e-9)
     scale, unit = units.time_unit(whole_s)
-    kinds = set(map(attrgetter("kind"), shown))
-    tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
-    depths = {}
-    for depth, track in enumerate(tracks):
-        depths |= dict.fromkeys(track, depth)
 
-    height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
+    height_in = min(9.0, TOP_IN + BOTTOM_IN + PITCH_IN * trace.world_size)
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)  # layout would take half of the drawing time, and many runs end with this picture
-    picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - 0.6 / height_in)
+    right = 1 - RIGHT_IN / base.WIDTH_IN
+    picture.subplots_adjust(LEFT_IN / base.WIDTH_IN, BOTTOM_IN / height_in, right, 1 - TOP_IN / height_in)
     ax = picture.plot_area()
-    _lanes(ax, trace.world_size, len(tracks))
+    ax.set(xlim=(0, whole_s * scale), ylim=(trace.world_size - 0.5, -0.5))
+    ax.set_yticks(range(trace.world_size), base.numbered("rank", trace.world_size))
 
     groups: dict[tuple[int, str], list[Bar]] = defaultdict(list)
     for b in shown:
         groups[b.rank, b.kind].append(b)
-    drawn, crowded = {}, set()
-    for (rank, kind), group in groups.items():
-        drawn[rank, kind] = _without_gaps(group, whole_s / PIXELS) if kind == "wait" else group
-        if _is_crowded(drawn[rank, kind], whole_s):
-            crowded.add(kind)
-    hollow = "compute" not in crowded and any(_holds_collectives(groups, rank) for rank in range(trace.world_size))
+    lanes = {}
+    for rank in range(trace.world_size):
+        lanes[rank] = _pieces({kind: _intervals(groups.get((rank, kind), ())) for kind in LAYERS})
+    merged = {rank: {kind: _closed(part, whole_s / PIXELS) for kind, part in pieces.items()} for rank, pieces in lanes.items()}
+    crowded = any(_is_crowded(pieces, merged[rank], whole_s) for rank, pieces in lanes.items())
+    if crowded:
+        areas = _profiles(lanes, start_s, whole_s, scale)
+    else:
+        areas = _rectangles(merged, start_s, whole_s, scale)
+    for kind, polygons in areas.items():
+        _area(ax, polygons, LOOKS[kind])
 
-    for (rank, kind), group in drawn.items():
-        y = rank * (len(tracks) + 0.5) + depths[kind]
-        closed = [b for b in group if b.ended or kind in crowded]
-        intervals = [((b.start_s - start_s) * scale, (b.end_s - start_s) * scale) for b in closed]
-        if kind in crowded:
-            _shares(ax, y, intervals, whole_s * scale, kind)
-            continue
+    for rank in range(trace.world_size):
+        named = [b for kind in LAYERS for b in groups.get((rank, kind), ()) if b.label]
+        if not crowded:
+            _labels(ax, [b for b in named if b.ended], start_s, whole_s, scale)
+        for b in named:
+            if not b.ended:
+                _open_end(ax, b, start_s, whole_s, scale)
+    arrows = [((t.start_s - start_s) * scale, (t.end_s - start_s) * scale, t.src, t.dst) for t in trace.transfers]
+    if len(arrows) <= MOST_ARROWS:
+        _arrows(ax, picture, arrows)
 
-        if hollow and kind == "compute":
-            _bars(ax, y, intervals, whole_s * scale, HOLLOW, height=len(tracks) - 1 + TRACK_HEIGHT)
-        else:
-            _bars(ax, y, intervals, whole_s * scale, LOOKS[kind])
-        if kind in NAMED:
-            _labels(ax, y, closed, start_s, whole_s, scale)
-
-    for b in shown:
-        if not b.ended and b.kind not in crowded:
-            y = b.rank * (len(tracks) + 0.5) + depths[b.kind]
-            _open_bar(ax, y, b, start_s, whole_s, scale)
-
-    ax.set_xlim(0, whole_s * scale)
     x = f"time since the first event ({unit})"
     if crowded:
-        x += f"; {' and '.join(sorted(crowded))}: height is the part of the time"
-    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
-    _legend(ax, kinds, hollow)
+        x += "; height: the part of the time"
+    if len(arrows) > MOST_ARROWS:
+        x += f"; {len(arrows):,} messages not drawn"
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+    _legend(ax, set(areas), bool(arrows) and len(arrows) <= MOST_ARROWS)
+    idle_s = [covered_s(_intervals(groups.get((rank, "wait"), ()))) for rank in range(trace.world_size)]
+    own_s = [ended_s([b for b in shown if b.rank == rank]) - start_s for rank in range(trace.world_size)]
+    _busy(ax, [1 - idle / own if own > 0 else None for idle, own in zip(idle_s, own_s, strict=True)])
 
     clause, late = told_stands(stood), ""
     if not clause:
-        clause, late = finding(trace.world_size, shown, whole_s), _straggler(groups)
+        clause, late = finding(idle_s, whole_s), holdups.sentence(trace) or _straggler(groups)
     base.headline(ax, findings.line(late) or clause, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     sentence = f"{clause[0].lower()}{clause[1:]}"
@@ -167,95 +167,198 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
     return [(b.start_s, b.end_s) for b in group]
 
 
-def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
-    """Merge waits that are less than `least_s` apart; keep waits that have a label or never ended."""
-    merged_waits, before = [], None
-    for b in waiting:
-        plain = b.ended and not b.label
-        if plain and before is not None and b.start_s - before.end_s < least_s:
-            before = merged_waits[-1] = replace(before, end_s=max(before.end_s, b.end_s))
-            continue
-        merged_waits.append(b)
-        before = b if plain else None  # the wait that the next one may continue
-    return merged_waits
+def _pieces(by_kind: Mapping[str, Sequence[Interval]]) -> dict[str, list[Interval]]:
+    """Return each layer's intervals without the parts that a later layer covers."""
+    pieces: dict[str, list[Interval]] = {}
+    covering: list[Interval] = []
+    for kind in reversed(LAYERS):
+        pieces[kind] = _without(joined(by_kind[kind]), covering)
+        covering = joined([*covering, *pieces[kind]])
+    return {kind: pieces[kind] for kind in LAYERS}
 
 
-def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
-    """Tell whether bars of one kind would look like a barcode: too many, or too many bars and gaps as narrow as outlines."""
-    narrow = sum(b.end_s - b.start_s < FINE * whole_s for b in group)
-    gaps = sum(0 < b.start_s - one.end_s < FINE * whole_s for one, b in pairwise(group))
-    return len(group) > MOST_BARS or narrow + gaps > MOST_FINE
-
-
-def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
-    """Tell whether a collective of the rank ran within the spans that the rank marked."""
-    phases = joined(_intervals(groups.get((rank, "compute"), ())))
-    for bar in groups.get((rank, "collective"), ()):
-        if any(start <= bar.start_s and bar.end_s <= end for start, end in phases):
-            return True
-    return False
-
-
-def _bars(
-    ax: Axes, y: float, intervals: Sequence[Interval], whole: float, look: Mapping[str, str], height: float = TRACK_HEIGHT
-) -> None:
-    """Add all bars as one path: Matplotlib hatches a path once, but a collection's members one by one."""
-    if not intervals:
-        return
-
-    corners = []
+def _closed(intervals: Iterable[Interval], gap_s: float) -> list[Interval]:
+    """Close the gaps below `gap_s`, too narrow to be seen, between intervals in order."""
+    closed: list[Interval] = []
     for start, end in intervals:
-        right, bottom = max(end, start + whole / PIXELS), y + height
-        corners.append([(start, y), (right, y), (right, bottom), (start, bottom), (start, y)])
-
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
-    path = Path(np.concatenate(corners), codes)
-    zorder = 0.9 if look is HOLLOW else 1
-    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.HAIR_PT, zorder=zorder, **look))
+        if closed and start - closed[-1][1] < gap_s:
+            closed[-1] = (closed[-1][0], end)
+        else:
+            closed.append((start, end))
+    return closed
 
 
-def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
-    """Draw a bar that never ended: up to the end of the run, with no line at its right, and named."""
-    whole = whole_s * scale
-    left, bottom = min((bar.start_s - start_s) * scale, whole * (1 - 4 / PIXELS)), y + TRACK_HEIGHT
-    corners = [(whole, y), (left, y), (left, bottom), (whole, bottom)]
-    path = Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO])
-    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.LINE_PT, **LOOKS[bar.kind]))
+def _without(intervals: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """Return the parts of `intervals` that lie in none of `others`; both are in order and overlap with none of their own."""
+    parts, place = [], 0
+    for start, end in intervals:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        at, begin = place, start
+        while at < len(others) and others[at][0] < end:
+            if others[at][0] > begin:
+                parts.append((begin, others[at][0]))
+            begin = max(begin, others[at][1])
+            at += 1
+        if begin < end or begin == start == end:
+            parts.append((begin, end))
+    return parts
 
-    if not bar.label:  # a derived wait: the bar of its cause, in another track, has the label
+
+def _is_crowded(
+    pieces: Mapping[str, Sequence[Interval]], merged: Mapping[str, Sequence[Interval]], whole_s: float
+) -> bool:
+    """Tell whether a lane would look like a barcode, or `merged` would show more of a kind than there is."""
+    each = [interval for part in merged.values() for interval in part]
+    narrow = sum(end - start < FINE * whole_s for start, end in each)
+    added_s = sum(map(_length_s, merged.values())) - sum(map(_length_s, pieces.values()))
+    return len(each) > MOST_PIECES or narrow > MOST_FINE or added_s > ALIKE * whole_s
+
+
+def _length_s(intervals: Iterable[Interval]) -> float:
+    return sum(end - start for start, end in intervals)
+
+
+def _rectangles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> dict[str, list[Polygon]]:
+    """Return each kind's pieces as rectangles, none narrower than a pixel."""
+    rectangles: dict[str, list[Polygon]] = defaultdict(list)
+    for rank, pieces in lanes.items():
+        low, high = rank - HALF, rank + HALF
+        for kind, intervals in pieces.items():
+            for start, end in intervals:
+                left, right = (start - start_s) * scale, (max(end, start + whole_s / PIXELS) - start_s) * scale
+                rectangles[kind].append([(left, low), (right, low), (right, high), (left, high)])
+    return rectangles
+
+
+def _area(ax: Axes, polygons: Sequence[Polygon], tone: str) -> None:
+    """Add polygons as one path: a picture's bytes go with its elements."""
+    if not polygons:
         return
-    text = f"{bar.label}, never ended"
-    fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
-    x, align = ((left + whole) / 2, "center") if fits else (left - whole / 100, "right")
-    ax.text(x, y + TRACK_HEIGHT / 2, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK, bbox=LABEL_BOX)
+    vertices, codes = [], []
+    for corners in polygons:
+        vertices += [*corners, corners[0]]
+        codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), Path.CLOSEPOLY]
+    ax.add_patch(PathPatch(Path(vertices, codes), facecolor=tone, edgecolor="none", linewidth=0, zorder=1))
 
 
-def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
-    """Draw, in place of bars too narrow to be seen, the part of each slice of time that they cover, as a height."""
-    edges = np.linspace(0, whole, SLICES + 1)
+def _profiles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> dict[str, list[Polygon]]:
+    """Return polygons by kind: in each slice as high as the part of it that this kind and those below it cover.
+
+    They are in drawing order: the lower kinds cover the foot of the higher ones.
+    """
+    edges_s = np.linspace(start_s, start_s + whole_s, SLICES + 1)
+    edges = (edges_s - start_s) * scale
+    polygons: dict[str, list[Polygon]] = {kind: [] for kind in reversed(STACK)}
+    for rank, pieces in lanes.items():
+        covered = np.zeros(SLICES)
+        for kind in STACK:
+            if not pieces[kind]:
+                continue
+            covered = covered + _covered(pieces[kind], edges_s)
+            share = np.rint(LEVELS * covered / np.diff(edges_s)) / LEVELS
+            for first, last in _runs(share):
+                foot = rank + HALF
+                steps = [(edges[edge], share[place]) for place in range(first, last) for edge in (place, place + 1)]
+                top = [(x, foot - 2 * HALF * part) for x, part in steps]
+                polygons[kind].append(_turns([*top, (edges[last], foot), (edges[first], foot)]))
+    return {kind: outlines for kind, outlines in polygons.items() if outlines}
+
+
+def _covered(intervals: Sequence[Interval], edges: np.ndarray) -> np.ndarray:
+    """Return the seconds of each slice between two edges that the intervals cover."""
+    if not intervals:
+        return np.zeros(len(edges) - 1)
     starts, ends = np.array(joined(intervals)).T
     covered = np.concatenate(([0.0], np.cumsum(ends - starts)))
-
     place = np.searchsorted(starts, edges, side="right")
     over = np.maximum(0, ends[place - 1] - edges) * (place > 0)  # the part beyond the edge of an interval that it cuts
-    heights = np.diff(covered[place] - over) / (whole / SLICES) * TRACK_HEIGHT
-
-    bottom = y + TRACK_HEIGHT
-    tops = bottom - np.append(heights, heights[-1])
-    ax.fill_between(edges, bottom, tops, step="post", edgecolor=base.INK, linewidth=tokens.HAIR_PT, **LOOKS[kind])
+    return np.diff(covered[place] - over)
 
 
-def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
-    """Return the headline of a run that ended: which ranks wait most and which least.
+def _runs(share: np.ndarray) -> list[tuple[int, int]]:
+    """Return the stretches of neighbouring slices with something in them, as (first, behind the last)."""
+    ends = np.flatnonzero(np.diff(np.concatenate(([0], share > 0, [0]))))
+    return list(zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True))
+
+
+def _turns(outline: Polygon) -> Polygon:
+    """Drop the points of an outline of right angles at which it does not turn."""
+    kept: Polygon = []
+    for x, y in outline:
+        if len(kept) > 1 and (kept[-2][0] == kept[-1][0] == x or kept[-2][1] == kept[-1][1] == y):
+            kept.pop()
+        kept.append((x, y))
+    return kept
+
+
+def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
+    """Name what never ended, beside a line at the run's end."""
+    whole = whole_s * scale
+    edge = [bar.rank - 1.6 * HALF, bar.rank + 1.6 * HALF]
+    ax.plot([whole, whole], edge, color=base.INK, linewidth=tokens.STRONG_PT, clip_on=False)
+    text, left = f"{bar.label}, never ended", (bar.start_s - start_s) * scale
+    fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
+    x, align = ((left + whole) / 2, "center") if fits else (min(left, whole) - whole / 100, "right")
+    ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK)
+
+
+def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
+    """Write the names of marked spans and of collectives above their lane, where they fit."""
+    for b in named[:MOST_LABELS]:
+        if len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
+            x = ((b.start_s + b.end_s) / 2 - start_s) * scale
+            ax.text(x, b.rank - HALF - 0.02, b.label, ha="center", va="bottom", fontsize=tokens.TINY_PT, color=base.QUIET_INK)
+
+
+def _arrows(ax: Axes, picture: Picture, arrows: Sequence[tuple[float, float, int, int]]) -> None:
+    """Draw messages from (start, source) to (end, destination), their lines as one path and their heads as another."""
+    if not arrows:
+        return
+    box, (width, height) = ax.get_position(), picture.get_size_inches()
+    low, high = ax.get_xlim()
+    inch = np.array([(high - low) / (box.width * width), abs(np.subtract(*ax.get_ylim())) / (box.height * height)])
+
+    lines, heads = [], []
+    for start, end, source, goal in arrows:
+        away = HALF * np.sign(goal - source)
+        tail, tip = np.array([start, source + away]), np.array([end, goal - away])
+        lines += [tail, tip]
+        along = (tip - tail) / inch
+        along = along / max(np.hypot(*along), 1e-9) * HEAD_IN
+        across = np.array([-along[1], along[0]]) * 0.35
+        heads.append([tuple(tip), tuple(tip - (along + across) * inch), tuple(tip - (along - across) * inch)])
+    path = Path(lines, [Path.MOVETO, Path.LINETO] * len(arrows))
+    ax.add_patch(PathPatch(path, facecolor="none", edgecolor=base.INK, linewidth=tokens.HAIR_PT, zorder=3, clip_on=False))
+    _area(ax, heads, base.INK)
+    ax.patches[-1].set(zorder=3, clip_on=False)
+
+
+def _busy(ax: Axes, shares: Sequence[float | None]) -> None:
+    """Draw, right of each lane, the share of the time until the rank's last event in which it did not wait."""
+    beside = ax.get_yaxis_transform()
+    left, width = 1.015, 0.09
+    ax.annotate(
+        "busy", (left, 1), (0, 6), "axes fraction", "offset points", fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
+    )  # fmt: skip
+    look = {"transform": beside, "clip_on": False, "edgecolor": "none"}
+    for rank, share in enumerate(shares):
+        if share is None:
+            continue
+        ax.add_patch(Rectangle((left, rank - HALF), width, 2 * HALF, facecolor=LOOKS["wait"], **look))
+        ax.add_patch(Rectangle((left, rank - HALF), width * share, 2 * HALF, facecolor=base.QUIET_INK, **look))
+        ax.text(
+            left + width + 0.012, rank, f"{round(100 * share)} %", va="center", fontsize=tokens.SMALL_PT, color=base.INK,
+            transform=beside,
+        )  # fmt: skip
+
+
+def finding(idle_s: Sequence[float], whole_s: float) -> str:
+    """Return the headline of a run that ended: which ranks wait most and which least, from the seconds that each waits.
 
     Ranks that differ by less than 2 % of the time wait alike.
     """
-    waiting: dict[int, list[Bar]] = defaultdict(list)
-    for b in shown:
-        if b.kind == "wait":
-            waiting[b.rank].append(b)
-    idle_s = [covered_s(_intervals(waiting[rank])) for rank in range(world_size)]
-    most_s, least_s = max(idle_s), min(idle_s)
+    world_size, most_s, least_s = len(idle_s), max(idle_s), min(idle_s)
 
     if not most_s:
         return "No rank waits for another"
@@ -364,34 +467,11 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
     return f"{'; '.join(ranks)}.".capitalize()
 
 
-def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
-    lane = tracks + 0.5
-    middles = np.arange(world_size) * lane + (tracks - 1 + TRACK_HEIGHT) / 2
-    for rank, middle in enumerate(middles):
-        ax.axhline(rank * lane - 0.35, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
-        base.rank_mark(ax, rank, middle)
-
-    ax.set_yticks(middles, base.numbered("rank", world_size))
-    ax.tick_params(axis="y", pad=14)
-    ax.set_ylim(world_size * lane - 0.35, -0.35)
-
-
-def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
-    """Write the names of marked spans and of collectives into their bars, where they fit."""
-    look = {"ha": "center", "va": "center", "fontsize": tokens.TINY_PT, "color": base.INK}
-    for b in group[:MOST_LABELS]:
-        if b.label and len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
-            x = ((b.start_s + b.end_s) / 2 - start_s) * scale
-            ax.text(x, y + TRACK_HEIGHT / 2, b.label, bbox=LABEL_BOX, **look)
-
-
-def _legend(ax: Axes, kinds: set[str], hollow: bool) -> None:
-    looks = dict(LOOKS)
-    if hollow:
-        looks["compute"] = HOLLOW
-    outline = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
-    entries = [Patch(label=kind, **outline, **looks[kind]) for kind in KINDS if kind in kinds]
+def _legend(ax: Axes, kinds: set[str], arrows: bool) -> None:
+    entries: list[Any] = [Patch(label=kind, facecolor=LOOKS[kind], edgecolor="none") for kind in LAYERS if kind in kinds]
+    if arrows:
+        entries.append(Line2D([], [], color=base.INK, linewidth=tokens.THIN_PT, label="message"))
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False,
-        labelcolor=base.QUIET_INK,
+        labelcolor=base.QUIET_INK, handlelength=1.2, borderpad=0.1,
     )  # fmt: skip

@@ -130,7 +130,7 @@ def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: f
         height, look = 0.12, {"facecolor": base.PAPER, "edgecolor": base.QUIET_INK}
         if span.kind == "compute":
             height = 0.3
-            look = {"facecolor": base.colour(span.rank), "edgecolor": base.INK, "hatch": base.hatch(span.rank)}
+            look = {"facecolor": base.colour(span.rank), "edgecolor": "none"}
         ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=tokens.HAIR_PT, **look)
 
     kinds = set(map(attrgetter("kind"), spans))

@@ -1,6 +1,6 @@
 """Stacked bars of what adds up on every rank, such as memory by use, in groups that share one scale.
 
-Colour and hatch tell the parts apart, and the sum is written out. A bar computed by a formula is pale and dashed, and the
+Colour tells the parts apart, and the sum is written out. A bar computed by a formula is pale and dashed, and the
 finding is about the others.
 """
 
@@ -92,7 +92,7 @@ def stacks(
     said = [found]
     if limit:
         said.append(f"The line: {limit[0]}, {units.size(limit[1])}")
-    picture.alt = heading.alt(asks, *said, *base.of_each(_words, groups))
+    heading.tell(picture, asks, *said, *base.of_each(_words, groups))
     return picture
 
 
@@ -155,10 +155,10 @@ def _bar(
     left = 0.0
     for part, size_bytes in row.items():
         index = names.index(part)
-        look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "facecolor": base.part(index), "hatch": base.hatch(index)}
+        look = {"edgecolor": base.PAPER, "linewidth": tokens.THIN_PT, "facecolor": base.part(index)}
         if computed:
             fill = to_rgba(base.part(index), PALE) if part in measured else base.PAPER
-            look |= {"facecolor": fill, "hatch": "", "linewidth": tokens.THIN_PT, "linestyle": (0, (3, 2))}
+            look |= {"facecolor": fill, "edgecolor": base.INK, "linestyle": (0, (3, 2))}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
 
@@ -167,8 +167,7 @@ def _legend(ax: Axes, names: Sequence[str], measured: Collection[str]) -> None:
     entries = []
     for index, name in enumerate(names):
         if name in measured:
-            look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
-            entries.append(Patch(label=name, **look))
+            entries.append(Patch(label=name, facecolor=base.part(index), edgecolor="none"))
 
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.LABEL_PT, frameon=False,

@@ -32,6 +32,7 @@ QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # contrast against `PAPER`:
 RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
 HATCH = Tone("hatch", "#121212", "#0d0d0d")  # on an area in a colour: dark in both themes
 SHADE = Tone("shade", "#efefed", "#26282c")  # a neutral area: a track, a card
+IDLE = Tone("idle", "#dcdcdb", "#33363a")  # a rank that waits; contrast of what it does against it: 3:1
 
 
 GOOD = Tone("good", "#00664a", "#5fd3ac")
@@ -57,10 +58,37 @@ ALGORITHMS = _palette(
     "#704bbf #931b08 #137a71 #b8365a #5a8b29 #394967",
     "#c295fa #f77410 #1eca9d #fda7e0 #a6d86b #969eaa",
 )
+# an ordered number, from little to much
+STEPS = _palette("step", "#5d94da #3576c6 #155aa7 #04407e #012854", "#0065b0 #2985d7 #64a6e9 #96c7fb #d1e7ff")
+# an actor has one colour in the whole course: what its names look like, the first that fits
+YOURS, SERVER, LIBRARY = ALGORITHMS[0], ALGORITHMS[1], ALGORITHMS[2]
+SYNCHRONOUS = ALGORITHMS[4]
+ACTORS = (
+    (r"\byours?\b|^ring\b", YOURS),
+    (r"\bserver\b|^star\b|\bcentral", SERVER),
+    (r"PyTorch|TensorFlow|Keras|framework|\bNCCL\b|\bgloo\b|\bDDP\b|\bthe library", LIBRARY),
+    (r"^synchronous", SYNCHRONOUS),
+)
+OTHERS = tuple(ALGORITHMS[k] for k in (5, 3, 4, 2, 1, 0))  # names that are no actor's, from the first that is free
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is
 
-ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
+ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS, *STEPS)
+
+# what each tone stands for, as the site's page of the visual language says it
+MEANINGS = {
+    "the ground, text, quiet text, a line of an axis, a hatch on a colour, a card, a rank that waits": ALL[:7],
+    "holds, fails, a note": (GOOD, BAD, NOTE),
+    "how much: stronger for more": (AMOUNT,),
+    "an ordered number, such as 1, 2, 4, 8 and 16 workers": STEPS,
+    "ranks 0 to 5; later ranks repeat them with another marker, dash or hatch": RANKS,
+    "what takes time or memory: compute, waiting, sending, receiving, a collective, the backward pass": PHASES,
+    "your answer": (YOURS,),
+    "one server, a star": (SERVER,),
+    "a library's own": (LIBRARY,),
+    "synchronous updates": (SYNCHRONOUS,),
+    "any other algorithm or curve": tuple(tone for tone in ALGORITHMS if tone not in (YOURS, SERVER, LIBRARY, SYNCHRONOUS)),
+}
 
 # beside the colour, which is never the only carrier; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
@@ -69,7 +97,7 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 
 FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
-TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
+TITLE_PT, HEAD_PT, QUESTION_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9.5, 9, 8, 7
 
 
 WIDTH_IN = 7.6

@@ -5,6 +5,7 @@ the bottom edge, which the axis names.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading, scales
+from worldsize.figures.frame import charts, findings, heading, scales
 from worldsize.figures.frame.curve_ends import farthest_off
 from worldsize.units import number
 
@@ -27,6 +28,7 @@ BROAD, THIN = 6.0, 1.5  # points; broad shows on both sides of a line above it
 ALIKE = 1e-3  # of the largest value: a smaller difference is invisible
 FLOOR = 1e-17  # below what float64 resolves at 1: stands for zero on a logarithmic axis
 DASHES = ("-", (0, (6, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
+LESS_IS_BETTER = re.compile(r"\b(loss|error|difference|seconds|time)")
 ROOM_ABOVE = 30  # times the start: a loss above leaves the picture, and a run that ends above diverges
 LossPoint = tuple[int, float, float]  # step, seconds, loss
 
@@ -51,6 +53,7 @@ def histories(
 
     picture = Picture(8.5, 3.6)
     ax = picture.plot_area()
+    tones = charts.tones(list(rows))
     for index, name in enumerate(rows):
         if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
@@ -58,7 +61,7 @@ def histories(
         values = known[name]
         if log:
             values = np.maximum(values, FLOOR)
-        _history(ax, index, len(rows), name, values, width(name, known))
+        _history(ax, index, len(rows), name, values, width(name, known), tones[name])
 
     if marked is not None:
         for k, step in enumerate(marked[1]):
@@ -72,8 +75,6 @@ def histories(
     if log:
         _log_axis(ax, y, lowest=min(chain(*known.values()), default=FLOOR))
     base.grid(ax)
-    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
-
     if rounding is not None:
         ax.axhline(rounding, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
 
@@ -82,6 +83,12 @@ def histories(
     if marked is not None:
         finding = at_marks(known, *marked)
     heading.head(picture, asks, finding, note)
+    ends = []
+    for name in rows:
+        values = known.get(name, ())
+        ends.append(charts.end(range(1, len(values) + 1), list(values), name, tones[name]))
+    if marked is not None or not charts.name_ends(picture, ax, ends):
+        charts.legend_beside(ax)
     sentences = []
     for name, values in rows.items():
         course = "not yet"
@@ -89,7 +96,7 @@ def histories(
             first, last = number(values[0]), number(values[-1])
             course = f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
         sentences.append(f"{name}: {course}")
-    picture.alt = heading.alt(asks, finding, *sentences)
+    heading.tell(picture, asks, finding, *sentences)
     return picture
 
 
@@ -165,10 +172,14 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
-    lower, higher = findings.extremes(len(last))
-    above = f"{findings.both(high, len(last))} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
+    best, worst = findings.extremes(len(last))
+    first, behind = low, high
+    if not LESS_IS_BETTER.search(y):
+        first, behind, best, worst = high, low, worst, best
+    ahead = f"{findings.both(first, len(last))} {findings.verb(first, 'ends', 'end')} {best}, at {number(last[first[0]])}"
     between = {name: number(value) for name, value in last.items() if name not in (*high, *low)}
-    return findings.line(above, findings.between(between), f"{findings.both(low, len(last))} {lower}, at {number(last[low[0]])}")
+    last_of_all = f"{findings.both(behind, len(last))} {worst}, at {number(last[behind[0]])}"
+    return findings.line(ahead, last_of_all, findings.between(between))
 
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:
@@ -206,14 +217,16 @@ def width(name: str, rows: Mapping[str, Sequence]) -> float:
     return THIN
 
 
-def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float], width: float) -> None:
+def _history(
+    ax: Axes, index: int, count: int, name: str, values: Sequence[float], width: float, tone: str
+) -> None:
     steps = range(1, len(values) + 1)
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
-        steps, values, color=base.algorithm(index), linewidth=width, label=name,
+        steps, values, color=tone, linewidth=width, label=name,
         # each line begins elsewhere, so that the markers of lines that coincide are all seen
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
-        markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
+        markeredgewidth=0, zorder=2 + index,
     )  # fmt: skip
 
 
@@ -241,11 +254,12 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
 
     picture = Picture(base.WIDTH_IN, 3.2)
     left, right = picture.subplots(1, 2, sharey=True)
+    tones = charts.tones([row.name for row in rows])
     for index, row in enumerate(rows):
         if row.points:
             steps, seconds, losses = zip(*row.points, strict=True)
-            _loss(left, index, row.name, steps, losses)
-            _loss(right, index, row.name, seconds, losses)
+            _loss(left, index, row.name, steps, losses, tones[row.name])
+            _loss(right, index, row.name, seconds, losses, tones[row.name])
 
     last_steps, last_seconds, _ = zip(*(points[-1] for points in known), strict=True)
     _panel(left, "steps (updates of the weights)", min(last_steps))
@@ -255,7 +269,7 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
 
     found = lowest(rows)
     heading.head(picture, asks, found)
-    picture.alt = heading.alt(asks, found, *map(_loss_in_words, rows))
+    heading.tell(picture, asks, found, *map(_loss_in_words, rows))
     return picture
 
 
@@ -296,12 +310,11 @@ def _low(losses: Mapping[str, float]) -> str:
     return findings.both(names) or "nobody"
 
 
-def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float]) -> None:
+def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float], tone: str) -> None:
     every = (len(xs) // (3 * MARKERS_A_LOSS) * index % max(1, len(xs)), max(1, len(xs) // MARKERS_A_LOSS))
     ax.plot(
-        xs, _drawable(losses), color=base.algorithm(index), linestyle=DASHES[index % len(DASHES)], linewidth=tokens.LINE_PT,
-        marker=base.marker(index), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
-        label=name,
+        xs, _drawable(losses), color=tone, linestyle=DASHES[index % len(DASHES)], linewidth=tokens.LINE_PT,
+        marker=base.marker(index), markevery=every, markersize=6, markeredgewidth=0, label=name,
     )  # fmt: skip
 
 

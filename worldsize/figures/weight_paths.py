@@ -67,7 +67,7 @@ def paths(
     found = places(known, goals)
     heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
     told = [f"{name}: ends at {_at(path[-1])}" for name, path in known.items()]
-    picture.alt = heading.alt(asks, found, *told, *base.of_each(_at, goals))
+    heading.tell(picture, asks, found, *told, *base.of_each(_at, goals))
     return picture
 
 
@@ -77,7 +77,7 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
     covered = sum(hidden(name, paths) for name in paths)
 
-    clause = ""
+    clause, apart = "", 0.0
     if 0 < covered == len(paths) - 1:
         clause = f"{findings.both(list(paths))} lie on each other"
     elif len(paths) > 1:
@@ -87,6 +87,8 @@ def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights])
             clause = f"the {len(paths)} paths end up to {number(apart)} apart"
 
     distances = [_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()]
+    if apart > NEAR * reach:
+        return findings.line(*distances, clause)
     return findings.line(clause, *distances)
 
 

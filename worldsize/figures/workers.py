@@ -56,7 +56,7 @@ def lanes(
         sentences.append(f"{name}: {count(len(times), noun)}{pause}")
     for what, at in events.items():
         sentences.append(f"{what} at {number(at)} s")
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 
@@ -126,7 +126,7 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
     written = base.written(policies)
     statement = findings.line(doubled(written), missed(written, every))
     heading.head(picture, asks, statement)
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 
@@ -179,7 +179,7 @@ def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], repeats:
     for step, numbers in enumerate(own):
         look = {"facecolor": base.PAPER, "edgecolor": base.colour(worker), "linewidth": tokens.LINE_PT}
         if not repeats.isdisjoint(numbers):
-            look |= {"facecolor": tokens.SHADE.light, "hatch": "////", "linestyle": "--"}
+            look |= {"facecolor": tokens.SHADE.light, "linestyle": "--"}
         ax.add_patch(Rectangle((step + 0.04, y + 0.06), 0.92, 0.76, **look))
         ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **text_look)
 

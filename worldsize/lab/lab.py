@@ -97,10 +97,10 @@ class Lab:
             unit = asked or ""
         self._set("measurements", id, value=value, unit=unit)
         row = _row(self._file.read(), id)
-        if row.answer and asked is not None:
-            print(f"{row.question.replace('`', '')}\n  {row.answer}")  # on one line JupyterLab would break it within a word
         if id in self._fields:
             self._fields[id].measured()
+        elif row.answer and asked is not None:
+            print(f"{row.question.replace('`', '')}\n  {row.answer}")  # on one line JupyterLab would break it within a word
 
     def prediction(self, id: str) -> float | None:
         """Return the number predicted for `id`, or None."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from worldsize import failures, units
 from worldsize.engines.ranks.rich_output import TYPES
-from worldsize.launch.run import Bundle, Run
+from worldsize.launch.run import Bundle, Run, without_gloo
 
 MOST_CHARS = 20_000  # shown of a rank's text; the log has all of it
 MOST_RICH_BYTES = 8_000_000  # for all pictures and tables of one cell or launch
@@ -100,7 +100,7 @@ def _read(path: Path) -> bytes:
 
 
 def _add_text(pieces: list[Piece], data: bytes) -> None:
-    text = as_seen(data.decode(errors="replace"))
+    text = as_seen(without_gloo(data.decode(errors="replace")))
     if len(text) > MOST_CHARS:
         left_out = len(text) - MOST_CHARS
         half = MOST_CHARS // 2
@@ -169,7 +169,7 @@ class Tail:
         self._read_bytes += len(data)
         if not self._partial_lines:
             whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
-            return (whole + mark).decode(errors="replace")
+            return without_gloo((whole + mark).decode(errors="replace"))
 
         # decode everything but a character cut at the end of the data, which is kept for the next call
         text = (self._rest + data).decode(errors="surrogateescape")
@@ -177,7 +177,7 @@ class Tail:
         cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
         self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
         complete = text[: len(text) - cut] if self._rest else text
-        return complete.encode(errors="surrogateescape").decode(errors="replace")
+        return without_gloo(complete.encode(errors="surrogateescape").decode(errors="replace"))
 
     def rest(self, until_bytes: int | None = None) -> str:
         """Return the text since the last call, with a line or character that has no end yet."""

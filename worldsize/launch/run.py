@@ -4,6 +4,7 @@ Logs, results and records are files in the run's own folder, which is deleted wh
 """
 
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -235,5 +236,14 @@ def unobserved() -> Iterator[None]:
         STUDENTS_LAUNCHES.observers = observers
 
 
+# PyTorch 2.9's gloo prints this for every group, and can be told no other
+_GLOO_CONNECTED = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expected number [\w ]+ : \d+\n?")
+
+
+def without_gloo(text: str) -> str:
+    """Return what a rank printed without the lines that gloo prints as it connects."""
+    return _GLOO_CONNECTED.sub("", text) if "[Gloo]" in text else text
+
+
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+    return without_gloo(path.read_text(errors="replace")) if path.exists() else ""

@@ -18,6 +18,7 @@ from worldsize.units import count
 FIRST_S = 0.8
 SILENCE_S = 4.0  # after some output
 SOON_S = 0.2  # between looks, before there is a line
+LONG_S = 5.0  # a shorter cell does not say how long it took
 AGAIN_S = 1.0  # between looks, once there is one
 
 
@@ -52,10 +53,11 @@ class CellClock:
         self._change, self._doing, self._runs, self._has_said = None, "", 0, False
 
     def ends(self) -> None:
-        """End the cell; its line, if any, says how long the cell took."""
+        """End the cell; its line, if any, says how long the cell took where that was long, else it goes."""
         self._ended.set()
         if self._change is not None:
-            self._change(f"took {self._now() - self._began_s:.1f} s")
+            took_s = self._now() - self._began_s
+            self._change(f"took {took_s:.0f} s" if took_s >= LONG_S else "")
 
     def says(self, doing: str) -> None:
         """Set the words for what the cell does now."""
@@ -115,7 +117,8 @@ def clock_of(shell: Any) -> CellClock:
 
     def show(text: str) -> Callable[[str], None]:
         handle = display({"text/plain": text}, raw=True, display_id=True)
-        return lambda later: handle.update({"text/plain": later}, raw=True)
+        gone = {"text/html": "<span hidden></span>", "text/plain": ""}  # an empty text would take a line
+        return lambda later: handle.update({"text/plain": later} if later else gone, raw=True)
 
     clock = CellClock(show)
     write = sys.stdout.write

@@ -70,8 +70,8 @@ const CSS = `
   display: block; width: 100%; height: calc(var(--ws-line) - 4px); margin-bottom: 4px; border-bottom: 1px solid var(--ws-rule);
 }
 .ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; border: 0; }
-.ws-runs { fill: var(--ws-phase-0); }
-.ws-waits { fill: var(--ws-quiet-ink); }
+.ws-runs { fill: var(--ws-quiet-ink); }
+.ws-waits { fill: var(--ws-idle); }
 .ws-share { height: 6px; border: 1px solid var(--ws-quiet-ink); }
 .ws-share div { height: 100%; background: var(--ws-amount); }
 .ws-live .ws-card pre.ws-tail {

@@ -8,18 +8,20 @@ single bytes; NCCL, which does not use TCP; systems without Linux's counters, wh
 
 import math
 import os
+import pickle
 import re
 import socket
 import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from worldsize.trace import Collective, Trace, Transfer
@@ -28,6 +30,8 @@ NOTES_BYTES = 2_000  # gloo's own bytes on a connection, beside the data of a fe
 _RECEIVED_AT = 128  # offset of tcpi_bytes_received in Linux's struct tcp_info
 _INFO_BYTES = 256  # more than tcp_info up to that field
 _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi):_?(\w+)")
+_AT_MOST_S = 1.0
+_dump: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)  # absent from an older torch
 _meetings = count()
 
 
@@ -67,6 +71,7 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
         yield seen
     finally:
         end_s = time.monotonic() - start_s
+        _wait_for_threads()
         with quietly():
             profiled.stop()
 
@@ -145,6 +150,18 @@ def quietly() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def _wait_for_threads() -> None:
+    """Wait until gloo's threads are through with every collective, a second at most.
+
+    DDP goes on once its result is there, but a thread of gloo tells the profiler of the end a moment later.
+    """
+    until_s = time.monotonic() + _AT_MOST_S
+    while _dump is not None and time.monotonic() < until_s:
+        if not pickle.loads(_dump(includeStackTraces=False, onlyActive=True)).get("entries"):
+            return
+        time.sleep(0.001)
 
 
 def _meet(world_size: int) -> None:

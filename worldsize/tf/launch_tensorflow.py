@@ -111,7 +111,7 @@ def _expect_tensorflow() -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise ValueError(
             "worldsize.tf: expected TensorFlow, which is not installed here. Only labs 07 to 09 need it. Install it, restart "
-            "the kernel: pip install 'worldsize[tensorflow]' (1.9 GB; it has no release for Python 3.14)"
+            "the kernel: pip install 'worldsize[tensorflow]' (2.1 GB; it has no release for Python 3.14)"
         )
 
 

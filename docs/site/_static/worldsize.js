@@ -1,10 +1,10 @@
-// A lab's page: long code is cut, optional parts are folded, and what answers a question is covered until the reader guesses.
+// A lab's page: long code is folded, optional parts are folded, and what answers a question is covered until the reader guesses.
 //
 // Guesses stay in this browser (localStorage). Without a script all is open. Nothing is fetched. The braces keep names from
 // other scripts of the page; it is no module, because a page opened as a file may load none.
 
 {
-const MOST_LINES = 5; // of code that is not cut
+const MOST_LINES = 3; // of code that is not folded
 const SAME = 1e-9;
 
 function make(tag, attributes, parent, text) {
@@ -209,11 +209,11 @@ function cut(code) {
   const lines = code.textContent.trimEnd().split("\n").length;
   if (lines <= MOST_LINES) return;
   code.classList.add("ws-cut");
-  const words = `Show all ${lines} lines`;
+  const words = `The code, ${lines} lines`;
   const more = make("button", { type: "button", class: "ws-more", "aria-expanded": "false" }, code, words);
   more.addEventListener("click", () => {
     const isCut = code.classList.toggle("ws-cut");
-    more.textContent = isCut ? words : "Show fewer lines";
+    more.textContent = isCut ? words : "Fold the code";
     more.setAttribute("aria-expanded", String(!isCut));
   });
 }

@@ -24,6 +24,7 @@ _KNOBS = re.compile(r"^knobs\(", re.MULTILINE)
 _RECORDED = '<p class="ws-recorded">The recorded run. In JupyterLab the knobs of this cell start a run with other values.</p>'
 # the page's script fills it
 _GUESSES = '<div class="ws-guesses"></div>'
+_PLUMBING = re.compile(r"lab, check = open_lab\(")
 _SUMMARY = re.compile(r"\blab\.summary\(")
 
 
@@ -58,8 +59,8 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
 
 
 def _fold(cell: NotebookNode) -> None:
-    """Fold a helper, an exercise or a check under its title; a cell that only asks shows no code."""
-    if cell.source.startswith(PREDICTION):
+    """Fold a helper, an exercise or a check under its title; a cell that only asks, opens the lab or sets sizes shows no code."""
+    if cell.source.startswith(PREDICTION) or _PLUMBING.match(cell.source) or "parameters" in cell.metadata.get("tags", ()):
         _tag(cell, "remove-input")
     elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
         title = title_of(cell.source)

@@ -4,11 +4,12 @@ import html
 import importlib
 import pkgutil
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nbformat import NotebookNode
 
+from worldsize.figures import tokens
 from worldsize.lab.lab_list import LABS
 
 # the modules that a lab may import, and so those a reader may look up; for ROOMS, also the modules inside
@@ -97,11 +98,34 @@ def support_page(record: Mapping, where: str) -> str:
         rows.append("| " + " | ".join([strategy, *cells]) + " |")
 
     return "\n".join([
-        "# Where it runs", "", where.strip(), "",
+        "# What was tested", "", where.strip(), "",
         "## Strategies of TensorFlow", "",
         f"Every cell was run on {record['date']} and compared with NumPy ({versions}).", "",
         "| strategy | " + " | ".join(ways) + " |", "| --- |" + " --- |" * len(ways), *rows, "",
     ])  # fmt: skip
+
+
+def visual_language_page() -> str:
+    """Return the page of the pictures' colours: each token on light and on dark paper, with what it stands for."""
+    lines = []
+    for meaning, tones in tokens.MEANINGS.items():
+        lines.append(f"| {meaning} | {_swatches(tones, 'light')} | {_swatches(tones, 'dark')} |")
+    return "\n".join([
+        "# Visual language", "",
+        "A colour means one thing in the whole course, and is never the only sign of it: names stand beside lines, ranks have "
+        "markers, and a title answers the question above it. Point at a square for its name.", "",
+        "| it stands for | light | dark |", "| --- | --- | --- |", *lines, "",
+    ])  # fmt: skip
+
+
+def _swatches(tones: Sequence[tokens.Tone], theme: str) -> str:
+    squares = []
+    for place, tone in enumerate(tones):
+        look = f'x="{26 * place + 3}" y="3" width="20" height="20" fill="{getattr(tone, theme)}" stroke="#888"'
+        squares.append(f"<rect {look}><title>{tone.name}</title></rect>")
+    names = ", ".join(f"{tone.name} {getattr(tone, theme)}" for tone in tones)
+    size = f'width="{26 * len(tones)}" height="26" style="background:{getattr(tokens.PAPER, theme)}"'
+    return f'<svg role="img" aria-label="{names}" {size}>{"".join(squares)}</svg>'
 
 
 def section_of(text: str, heading: str) -> str:

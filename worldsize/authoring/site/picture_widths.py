@@ -45,7 +45,7 @@ def _svg(match: re.Match[str]) -> str:
             above_x, above_y = _place(head[-1])
             if abs(x - above_x) < 0.1 and y - above_y <= _NEXT_LINE:
                 head.append(text)
-        elif float(text["size"]) == tokens.TITLE_PT:
+        elif float(text["size"]) in (tokens.QUESTION_PT, tokens.TITLE_PT):
             head.append(text)
 
     if not head:

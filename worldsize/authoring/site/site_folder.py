@@ -254,6 +254,7 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     matrix = json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))  # which lab 09 shows
     _write(staged / "support.md", pages.support_page(matrix, where))
     _write(staged / "papers.md", pages.papers_page(labs))
+    _write(staged / "visual-language.md", pages.visual_language_page())
     for name, text in pages.api_pages(pages.api_modules()).items():
         _write(staged / "api" / name, text)
 

@@ -18,6 +18,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.draws import drawn_until
+from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
@@ -92,7 +93,7 @@ def metrics_of_all(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 _ADVICE = {
     "ZeroDivisionError": "Count 0/0 as 0: nothing is found, or there is nothing to find.",
-    "after timeout_s": "Does every rank take part, even one without examples? The others wait for it.",
+    HANG: "Does every rank take part, even one without examples? The others wait for it.",
 }
 
 

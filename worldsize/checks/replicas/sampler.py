@@ -16,6 +16,7 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.draws import MOST_DRAWS, drawn_until
+from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
@@ -238,7 +239,7 @@ def _examine_sets(ended: ArenaResult, outcomes: Sequence[np.ndarray], held: str)
 
 
 _ALL_MEET = {
-    "after timeout_s": "Does every rank call the all-reduce, even a rank with only padding? The others wait for it.",
+    HANG: "Does every rank call the all-reduce, even a rank with only padding? The others wait for it.",
 }
 
 

@@ -14,6 +14,7 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.between_graph import drive
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import NOTHING, same
@@ -66,7 +67,7 @@ _ADVICE = {
     "Could not start gRPC server": (
         'Another worker already listens there: give this worker\'s own task_index, config["task"]["index"].'
     ),
-    "after timeout_s": (
+    HANG: (
         "Does every worker start its own Server, and connect its session to it (master=server.target)? Does build get "
         "is_chief=True on worker 0, and False on the others? is_chief is not a worker's number."
     ),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import close, first_named, number
@@ -18,7 +19,7 @@ from worldsize.units import count
 
 ONE = "one tower: falls in stairs, by the factor"
 MORE = "more towers: an epoch has fewer steps"
-IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: run it in its own cell, before this one."}
+IMPORTS = {HANG: "The first `import keras` takes seconds: run it in its own cell, before this one."}
 EXACT = 1e-5  # Keras's own schedule is float32: its factor is off by 6e-8, its rate by 13 times that after 13 falls
 
 

@@ -1,9 +1,9 @@
 """torch's Flight Recorder: what this rank has posted in each process group, also from C++, as far as this torch tells.
 
-The recorder keeps the last 2,000 collectives: group, number, operation, sizes, dtypes, and whether each is over. With gloo it
-knows no end times, and no messages between two ranks. `pytorch.collective_log` sees calls from Python, with their ends; this
-module adds what that cannot see: DDP's buckets, DTensor, functional collectives. No other module asks for the recorder, which
-an older torch lacks.
+The recorder keeps the last 2,000 collectives: group, number, operation, sizes, dtypes, and whether each is over; before PyTorch
+2.13 perhaps only where TORCH_FR_BUFFER_SIZE is set, so each rank has it. With gloo it knows no end times, and no messages between
+two ranks. `pytorch.collective_log` sees calls from Python, with their ends; this module adds what that cannot see: DDP's buckets,
+DTensor, functional collectives. An older torch lacks the recorder: beside this module only `pytorch.observed_step` asks for it.
 """
 
 import json
@@ -22,7 +22,8 @@ from worldsize.trace import Collective
 
 _dump: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)
 _pickled: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)  # the same in half the time
-_MANY = 1500  # unseen entries after which the recorder is read, because it holds 2,000
+RECORDS = 2000  # that it holds
+_MANY = 1500  # unseen entries after which it is read
 _BYTES = {  # 1 for all others
     "ComplexDouble": 16, "Double": 8, "Long": 8, "UInt64": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, "UInt32": 4,
     "ComplexHalf": 4, "Half": 2, "BFloat16": 2, "Short": 2, "UInt16": 2,

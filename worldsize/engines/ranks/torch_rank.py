@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
-from worldsize.engines.ranks.flight_recorder import FlightRecorder
+from worldsize.engines.ranks.flight_recorder import RECORDS, FlightRecorder
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_posts import RankPosts
 from worldsize.engines.ranks.rendezvous import meet_at_own_store
@@ -26,6 +26,7 @@ from worldsize.pytorch.collective_log import CollectiveLog
 def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RECORDS))  # unasked, PyTorch 2.9 keeps none
     read_environment()
     meet_at_own_store(job.world_size)
     channel.collectives = CollectiveLog(rank, job.origin_s)

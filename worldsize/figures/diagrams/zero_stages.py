@@ -15,9 +15,9 @@ from worldsize.formulas import sharding
 MOST_COLUMNS = 8
 PARTS = ("parameters", "gradients", "optimizer")  # as they are stacked, from below
 LOOKS = {
-    "parameters": {"facecolor": base.part(0), "hatch": ""},
-    "gradients": {"facecolor": base.part(1), "hatch": "///"},
-    "optimizer": {"facecolor": base.part(2), "hatch": "..."},
+    "parameters": {"facecolor": base.part(0)},
+    "gradients": {"facecolor": base.part(1)},
+    "optimizer": {"facecolor": base.part(2)},
 }
 GAP = 0.012  # between a column's blocks, in parts of the whole
 

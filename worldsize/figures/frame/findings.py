@@ -28,6 +28,7 @@ FAR = 1.5  # times the others: no longer scatter
 AGREE = 1.3  # ratio up to which points still say one thing
 BUSY = "was this machine busy?"
 MOST_NAMED = 4  # names in a clause
+MOST_WORDS = 12  # of a title
 
 XY = tuple[float, float | None]
 Values = Mapping[str, float | None]
@@ -230,21 +231,20 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
     if len(y_at) == 1:
         return f"{name}: {y(begin)} at {x(first)}"
 
-    turn = None  # a place clearly above both ends, or else one clearly below both
+    turn = ""  # at a place clearly above both ends, or else at one clearly below both
     if not tie(y_at[top], max(begin, end)):
-        turn, there, back = top, rises, falls
+        turn = f"{'peak' if plural(name) else 'peaks'} at {x(top)}, {y(y_at[top])}"
     elif not tie(y_at[foot], min(begin, end)):
-        turn, there, back = foot, falls, rises
-    if turn is not None:
-        way = f"{there} from {y(begin)} at {x(first)} to {y(y_at[turn])} at {x(turn)}"
-        return f"{name} {way}, then {back} to {y(end)} at {x(last)}"
+        turn = f"{be(name)} lowest at {x(foot)}, {y(y_at[foot])}"
+    if turn:
+        return f"{name} {turn}; from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
 
     if begin == end:
         return f"{name} {stays} at {y(end)} from {x(first)} to {x(last)}"
     if tie(begin, end):
         return f"{name} {stays} at about {y(end)} from {x(first)} to {x(last)}"
     way = falls if end < begin else rises
-    return f"{name} {way} from {y(begin)} at {x(first)} to {y(end)} at {x(last)}"
+    return f"{name} {way} from {y(begin)} to {y(end)} at {x(last)}"
 
 
 def between(values: Mapping[str, str]) -> str:
@@ -289,3 +289,13 @@ def line(*clauses: str) -> str:
     if first.isalpha() and first.islower():
         return sentence[0].upper() + sentence[1:]
     return sentence
+
+
+def title(finding: str) -> str:
+    """Return as many of a finding's first clauses as a title of `MOST_WORDS` holds, at least the first one."""
+    kept, *others = finding.split("; ")
+    for clause in others:
+        if len(f"{kept} {clause}".split()) > MOST_WORDS:
+            break
+        kept = f"{kept}; {clause}"
+    return kept

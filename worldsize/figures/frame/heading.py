@@ -1,6 +1,7 @@
 """The text above a picture: the question that it answers, its finding, and a note on how to read it.
 
-The caller gives the question, the data alone the finding: no sentence about a run can be written before the run.
+The caller gives the question. The finding comes from the data: from the figure's own numbers or, for a question that is
+`answered`, from the cell that drew them. No sentence about a run can be written before the run.
 """
 
 import textwrap
@@ -9,11 +10,34 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings
 
-HEAD, LINE, NOTE = tokens.TITLE_PT, tokens.HEAD_PT - 0.5, tokens.LABEL_PT
-EM = 0.54  # a letter's average width in its height, rather too broad
+HEAD, LINE, NOTE = tokens.TITLE_PT, tokens.QUESTION_PT, tokens.LABEL_PT
+EM = 0.56  # a letter's average width in its height, rather too broad
 LEADING = 1.22
 TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
+
+
+class AnsweredQuestion(str):
+    """A question with its answer, which a picture takes in place of its own finding."""
+
+    answer: str
+
+
+def answered(question: str, answer: str) -> AnsweredQuestion:
+    """Return a question with the answer that a cell computed from its run, for a picture's `asks`.
+
+    Raises ValueError for an answer of more than twelve words, or none.
+    """
+    words = answer.split()
+    if not 0 < len(words) <= findings.MOST_WORDS:
+        raise ValueError(
+            f"figures.answered: expected an answer of 1 to {findings.MOST_WORDS} words to {question!r}, got {len(words)}: "
+            f"{answer!r}. Say what was asked, with one or two numbers; the rest is in the picture."
+        )
+    given = AnsweredQuestion(question)
+    given.answer = findings.line(answer.strip().removesuffix("."))
+    return given
 
 
 def question(asks: str) -> str:
@@ -29,11 +53,10 @@ def question(asks: str) -> str:
 def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
     """Write question, finding and note over a picture, which grows by their height. Returns that height in inches.
 
-    Without a question, the finding takes its place.
+    Of the finding as much is shown as a title holds (`findings.title`). Without a question, it takes its place.
     """
-    blocks = [(question(asks), HEAD, base.INK), (finding, LINE, base.INK), (note, NOTE, base.QUIET_INK)]
-    if not asks:
-        blocks[:2] = [(finding, HEAD, base.INK)]
+    finding = asks.answer if isinstance(asks, AnsweredQuestion) else findings.title(finding)
+    blocks = [(question(asks), LINE, base.QUIET_INK), (finding, HEAD, base.INK), (note, NOTE, base.QUIET_INK)]
 
     width_in, height_in = picture.get_size_inches()
     written, y_in = [], TOP_IN
@@ -57,9 +80,18 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
     return head_in
 
 
-def alt(asks: str, finding: str, *parts: str) -> str:
-    """Return a picture's alt text: its question, its finding, and a sentence for each part."""
-    sentences = [asks]
-    for text in filter(None, [finding, *parts]):
-        sentences.append(text if text.endswith("?") else f"{text}.")
-    return " ".join(sentences).strip()
+def tell(picture: Picture, asks: str, finding: str, *parts: str) -> None:
+    """Give a picture its words: question and finding for a screen reader, and the parts, "name: numbers", in a folded table."""
+    shown, told = findings.title(finding), finding
+    if isinstance(asks, AnsweredQuestion):
+        shown = told = asks.answer
+    picture.brief = _sentences(asks, told)
+    picture.alt = _sentences(asks, told, *([finding] if told != finding else []), *parts)
+    rows = [] if shown == finding else [finding]
+    for text in filter(None, [*rows, *parts]):
+        name, colon, numbers = text.partition(": ")
+        picture.details.append((name, numbers) if colon else ("", text))
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(text if text.endswith("?") else f"{text}." for text in filter(None, texts))

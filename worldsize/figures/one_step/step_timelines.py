@@ -22,8 +22,8 @@ from worldsize.figures.frame import findings, heading
 from worldsize.figures.frame.inputs import ended_s, waits_for
 from worldsize.figures.rank_timeline import Interval, covered_s, together_s
 
-COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
-MESSAGE = {"facecolor": tokens.SEND.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": "////"}
+COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.PAPER, "linewidth": tokens.HAIR_PT}
+MESSAGE = {"facecolor": tokens.SEND.light, "edgecolor": base.PAPER, "linewidth": tokens.HAIR_PT}
 INSIDE = {False: "inside backward", True: "under work"}  # what hides a message, by whether the whole step is drawn
 HEIGHT = 0.38
 TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.25, 0.55, 0.62, 0.085
@@ -121,7 +121,7 @@ def overlaps(
     entries = [Patch(label="work" if whole_step else "backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=tokens.SMALL_PT, frameon=False)
 
-    picture.alt = heading.alt(asks, statement, *base.of_each(partial(_words, whole_step=whole_step), rows))
+    heading.tell(picture, asks, statement, *base.of_each(partial(_words, whole_step=whole_step), rows))
     return picture
 
 

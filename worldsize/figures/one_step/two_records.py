@@ -12,14 +12,21 @@ from typing import Any
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame import charts, findings, heading
 from worldsize.figures.frame.inputs import waits_for
-from worldsize.figures.rank_timeline import LOOKS, Interval, covered_s, together_s
+from worldsize.figures.rank_timeline import Interval, covered_s, together_s
 from worldsize.trace import joined, waits
 
 HEIGHT = 0.6
 ROW_IN, TOP_IN, BOTTOM_IN, LETTER_IN = 0.3, 0.1, 0.55, 0.085
-OPERATORS = {"facecolor": tokens.BACKWARD.light, "hatch": "..."}
+TONES = {
+    "operators": tokens.BACKWARD.light,
+    "compute": tokens.COMPUTE.light,
+    "wait": tokens.IDLE.light,
+    "collective": tokens.COLLECTIVE.light,
+    "send": tokens.SEND.light,
+    "recv": tokens.RECV.light,
+}
 MOST_LINKS = 6
 PROFILER, OURS = "profiler", "record"
 
@@ -65,9 +72,8 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
 
     sentences = []
     for place, track in enumerate(shown):
-        look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
         bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
-        ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
+        ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), facecolor=TONES[track.kind], **charts.FLAT)
         if bars:
             sentences.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
         else:
@@ -81,7 +87,7 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
     ax.set_xlim(0, longest_s * scale)
     ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
 
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 

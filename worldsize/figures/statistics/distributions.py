@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame import charts, findings, heading
 from worldsize.figures.frame.curve_ends import reach, standing
 from worldsize.figures.frame.findings import Text
 
@@ -58,8 +58,9 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     width = max(1, math.ceil((largest + 1) / MOST_BARS))  # of a bar, in values
     picture = Picture(base.WIDTH_IN, 1.1 + LANE_IN * len(rows))
     ax = picture.plot_area()
+    tones = charts.tones([row.name for row in rows])
     for index, row in enumerate(rows):
-        _lane(ax, index, row, width, largest)
+        _lane(ax, index, row, width, largest, tones[row.name])
 
     ax.set_yticks(np.arange(len(rows)) - 0.3, list(map(attrgetter("name"), rows)))
     ax.set_ylim(len(rows) - 0.9, -1.05)
@@ -74,7 +75,7 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
 
     found = finding(rows, mean, "%" if "(%" in x else "")
     heading.head(picture, asks, found, "grey number: the largest value")
-    picture.alt = heading.alt(asks, found, *map(_words, rows))
+    heading.tell(picture, asks, found, *map(_words, rows))
     return picture
 
 
@@ -126,7 +127,7 @@ def _foretold(pairs: dict[str, tuple[float, float]], text: Text) -> str:
     return f"the mean of {worst}, {text(measured)}, is {way} the prediction, {text(predicted)}"
 
 
-def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
+def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int, tone: str) -> None:
     ax.axhline(index, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
     if not row.values:
         ax.text(0, index - 0.3, "not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
@@ -138,8 +139,8 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
     heights = BAR_HEIGHT * counts[places] / counts.max()
     heights = np.maximum(heights, 0.02)  # keep a single value far out visible
 
-    look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-    ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)  # upwards: y points down
+    middles = places * width + (width - 1) / 2
+    ax.bar(middles, -heights, 0.9 * width, index, zorder=2, facecolor=tone, **charts.FLAT)  # upwards: y points down
     ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
 
     if row.expected is not None:
@@ -201,9 +202,10 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
 
     picture = Picture(8.5, 3.6)
     ax = picture.plot_area()
+    tones = charts.tones(list(rows))
     for index, name in enumerate(rows):
         if name in known:
-            _band(ax, index, len(rows), name, known[name])
+            _band(ax, index, len(rows), name, known[name], tones[name])
         else:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
 
@@ -211,12 +213,13 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     base.grid(ax)
-    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
-
     statement = ends(known, x, paired)
     most = max(envelope.runs for envelope in known.values())
     note = f"lines: the middle one of {most} runs; bands: from the lowest to the highest" if most > 1 else ""
     heading.head(picture, asks, statement, note)
+    named = [charts.end(known[name].xs, known[name].middle, name, tones[name]) if name in known else None for name in rows]
+    if not charts.name_ends(picture, ax, named):
+        charts.legend_beside(ax)
     sentences = []
     for name in rows:
         course = "not yet"
@@ -225,7 +228,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
             begin = f"{reach(envelope.columns[0])} at {x} {units.number(envelope.xs[0])}"
             course = f"from {begin} to {reach(envelope.columns[-1])} at {x} {units.number(envelope.xs[-1])}"
         sentences.append(f"{name}: {course}")
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 
@@ -240,12 +243,11 @@ def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
     return standing(f"at {x} {units.number(last)}", runs, paired)
 
 
-def _band(ax: Axes, index: int, count: int, name: str, envelope: Band) -> None:
-    tone = base.algorithm(index)
+def _band(ax: Axes, index: int, count: int, name: str, envelope: Band, tone: str) -> None:
     stride = max(1, len(envelope.xs) // MARKERS_A_LINE)
     if envelope.runs > 1:
         ax.fill_between(envelope.xs, envelope.low, envelope.high, color=tone, alpha=BAND, linewidth=0, zorder=1)
     ax.plot(
         envelope.xs, envelope.middle, color=tone, linewidth=tokens.LINE_PT, label=name, marker=base.marker(index), markersize=6.5,
-        markevery=(index * stride // count, stride), markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
+        markevery=(index * stride // count, stride), markeredgewidth=0, zorder=2 + index,
     )  # fmt: skip

@@ -86,7 +86,7 @@ def residuals(
     small, large = min(seconds), max(seconds)
     extremes = f"{points.capitalize()}: {units.size(small)} take {units.seconds(seconds[small])}"
     extremes += f", {units.size(large)} {units.seconds(seconds[large])}"
-    picture.alt = heading.alt(asks, statement, extremes, *(_words(line, seconds, left_out) for line in lines))
+    heading.tell(picture, asks, statement, extremes, *(_words(line, seconds, left_out) for line in lines))
     return picture
 
 

@@ -88,7 +88,7 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 
     found = finding(written, nominal)
     heading.head(picture, asks, found, "a line for each forecast, in each group sorted by how far its middle is off")
-    picture.alt = heading.alt(asks, found, *base.of_each(_words, groups))
+    heading.tell(picture, asks, found, *base.of_each(_words, groups))
     return picture
 
 

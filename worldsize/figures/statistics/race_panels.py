@@ -14,7 +14,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.bars import Timing
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame import charts, findings, heading
 
 ROOM_FOR_TEXT = 1.55  # of the longest bar or prediction
 BAR_HEIGHT = 0.62
@@ -52,7 +52,7 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     foretold = any(row.predicted_s for row in rows)
     heading.head(picture, asks, statement, f"{NOTE}; dashed: predicted" if foretold else NOTE)
     sentences = [f"{at}: {_words(names, members)}" for at, members in panels.items()]
-    picture.alt = heading.alt(asks, statement, *sentences)
+    heading.tell(picture, asks, statement, *sentences)
     return picture
 
 
@@ -98,15 +98,14 @@ def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
     ax.set_title(at, loc="left", fontsize=tokens.HEAD_PT, weight="bold", color=base.INK)
 
-    first = _first(members)
+    first, tones = _first(members), charts.tones(names)
     for y, name in enumerate(names):
         row = members.get(name, Timing(name, None))
         if row.measured_s is None:
             ax.text(0, y, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
             continue
 
-        look = {"color": base.algorithm(y), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(y)}
-        ax.barh(y, row.measured_s * scale, BAR_HEIGHT, **look)
+        ax.barh(y, row.measured_s * scale, BAR_HEIGHT, facecolor=tones[name], **charts.FLAT)
         end_s = row.measured_s
         if row.predicted_s is not None:
             end_s = max(end_s, row.predicted_s)

@@ -3,7 +3,7 @@
 
 const LONG = 250; // pixels; packets on longer arrows, which may cross, stand further back, where they do not meet
 const LEAST_SCALE = 0.95; // of a picture, so that its text of 12 pixels keeps 11
-// tiles of 8 by 8 pixels; with the colours, they tell ranks apart
+// tiles of 8 by 8 pixels for ranks whose colour an earlier rank has
 const HATCHES = [
   "", "M-2 2L2-2M0 8L8 0M6 10L10 6", "M2 2h2v2h-2zM6 6h2v2h-2z", "M0 0L8 8M0 8L8 0", "M-2 6L2 10M0 0L8 8M6-2L10 2",
   "M4 0V8M0 4H8", "M2 4a2 2 0 1 0 4 0a2 2 0 1 0-4 0", "M0 2H8M0 6H8",
@@ -124,6 +124,6 @@ class View {
 function hatch(defs, rank) {
   const pattern = make("pattern", { id: `rank${rank}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" }, defs);
   make("rect", { width: 8, height: 8, style: `fill: ${rankColour(rank)}` }, pattern);
-  const d = HATCHES[rank % HATCHES.length];
+  const d = HATCHES[Math.floor(rank / RANK_TONES) % HATCHES.length];
   make("path", { d, stroke: "var(--ws-hatch, #121212)", "stroke-width": 1.4, fill: "none" }, pattern);
 }
