@@ -1,4 +1,4 @@
-"""An engineer's script, `docs/gpt.py`: from one process to `%%ranks`, to `launch`, to torchrun, unedited, with DDP and with FSDP2.
+"""An engineer's script, `docs/gpt.py`, unedited from one process to `%%ranks`, `launch` and torchrun, with DDP and with FSDP2.
 
 In the notebook the script is a module first and a cell afterwards: the one with DDP, the other with FSDP2. Every way sees the
 same rows in each step, so all reach the same loss but for rounding. With the marker `soak` on four ranks at full size, and once

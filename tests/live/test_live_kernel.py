@@ -19,7 +19,8 @@ CELLS = {
     "again": "last_run().show()",
     "pictured": "from worldsize import figures\ndef told():\n    for n in range(3):\n        report(step=n, loss=1 / (1 + n))\n"
     "told_run = launch(told, 2)\nfigures.timeline(told_run)",
-    "shows": "class Table:\n    def __init__(self, rank): self.rank = rank\n    def _repr_html_(self): return f'<b>of {self.rank}</b>'\n    def __repr__(self): return f'of {self.rank}'\n"
+    "shows": "class Table:\n    def __init__(self, rank): self.rank = rank\n"
+    "    def _repr_html_(self): return f'<b>of {self.rank}</b>'\n    def __repr__(self): return f'of {self.rank}'\n"
     "def shows(rank, world_size):\n    print('before')\n    if rank != 2:\n        display(Table(rank % 2))\n    print('after')\n"
     "shown_run = launch(shows, 4)",
     "shows again": "shown_run.show()",
