@@ -116,4 +116,4 @@ def test_a_link_does_not_carry_another_file_out(repository, tmp_path):
 
 def test_the_command_says_what_it_wrote(repository, tmp_path):
     answer = CliRunner().invoke(cli.app, ["release", str(tmp_path / "out.zip"), "--course", str(repository)])
-    assert answer.exit_code == 0 and "18 files" in answer.output
+    assert answer.exit_code == 0 and "19 files" in answer.output

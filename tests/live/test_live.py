@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,10 +22,15 @@ pytestmark = pytest.mark.quick
 SCRIPT = script()
 
 
+def _no_file(rank, what=""):
+    return Path(f"no {what} of rank {rank}")
+
+
 def finished(run_state, state="done", outcome=None, reports=()):
     reports = list(reports) or [[] for _ in run_state.rows]
     return SimpleNamespace(
-        world_size=len(run_state.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
+        log_path=_no_file, files=SimpleNamespace(of=_no_file), world_size=len(run_state.rows), state=state,
+        outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
         setup="2 ranks", tasks=(), hosts=(), function="",
         trace=SimpleNamespace(world_size=0, transfers=(), spans=(), collectives=()),
     )  # fmt: skip
