@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,6 +313,24 @@ def test_a_long_line_and_many_parts_of_a_line_are_one_output_in_little_time(tmp_
     first, second = (cell.outputs for cell in nbformat.read(done.out, as_version=4).cells)
     assert len(first) == len(second) == 1
     assert first[0].text.endswith("59999]\n") and second[0].text == "x" * 27_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no process can be stopped for a while there")
+def test_no_output_is_lost_while_the_process_that_reads_it_stands_still(tmp_path):
+    stands_still = """\
+import os, signal
+os.kill(os.getppid(), signal.SIGSTOP)
+try:
+    for n in range(6_000):
+        print("x" * 9, end="", flush=True)
+finally:
+    os.kill(os.getppid(), signal.SIGCONT)
+"""
+    path = notebook(tmp_path, stands_still)
+    program = "import sys; from worldsize.authoring.headless import run; print(run(sys.argv[1]).out)"
+    done = subprocess.run([sys.executable, "-c", program, path], check=True, capture_output=True, text=True, timeout=100)
+    (output,) = nbformat.read(done.stdout.strip(), as_version=4).cells[0].outputs
+    assert len(output.text) == 54_000
 
 
 @pytest.mark.quick

@@ -235,7 +235,9 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
     if course is not None and not os.environ.get("WORLDSIZE_DATA"):
         env["WORLDSIZE_DATA"] = str(course / "datasets")  # the temporary folder is outside the course's folder
 
-    spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
+    facts = get_kernel_dict()
+    argv = [*facts["argv"], f"--IPKernelApp.exec_lines={json.dumps([_SEND_EVERY_OUTPUT])}"]
+    spec = KernelSpec(**(facts | {"argv": argv, "env": env}))
     # Sockets in the folder need no port that another run could take, and no other user can read them.
     traits = {}
     if os.name != "nt":
@@ -257,6 +259,11 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
             return made
 
     return ThisPython
+
+
+# By default the kernel drops outputs while 1,000 wait to be sent, as this process does while 1,000 wait to be read. The socket
+# belongs to the thread that sends them.
+_SEND_EVERY_OUTPUT = "(lambda sender: sender.schedule(lambda: sender.socket.set_hwm(0)))(get_ipython().kernel.iopub_thread)"
 
 
 def _points(state: Path) -> tuple[float | None, float | None]:
