@@ -113,6 +113,11 @@ def test_an_answer_has_one_to_twelve_words(answer):
         figures.answered("Does it help?", answer)
 
 
+def test_a_question_without_an_answer_keeps_the_figure_s_own_finding():
+    drawn = figures.histories({"a": [1.0, 2.0]}, figures.answered("Does it help?", None), y="loss")
+    assert drawn.brief.startswith("Does it help? A rises")
+
+
 def test_what_was_answered_must_be_a_question():
     with pytest.raises(ValueError, match="expected a question that ends in"):
         figures.histories({"a": [1.0, 2.0]}, figures.answered("It helps.", "yes"), y="loss")

@@ -35,16 +35,23 @@ def _python(text: str) -> str:
 
 
 def question(name: str, call: ast.Call) -> ast.expr | None:
+    """What a picture is asked, without the answer that its cell computed."""
     by_name = {keyword.arg: keyword.value for keyword in call.keywords}
     place = ASKED[name].index("asks")
     if "asks" in by_name or place >= len(call.args):
-        return by_name.get("asks")
-    return call.args[place]
+        return _asked(by_name.get("asks"))
+    return _asked(call.args[place])
+
+
+def _asked(words: ast.expr | None) -> ast.expr | None:
+    if isinstance(words, ast.Call) and ast.unparse(words.func) == "figures.answered":
+        return words.args[0]
+    return words
 
 
 def assigned(source: Path) -> dict[str, ast.expr]:
     found = {}
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
+            found[node.targets[0].id] = _asked(node.value)
     return found

@@ -24,11 +24,14 @@ class AnsweredQuestion(str):
     answer: str
 
 
-def answered(question: str, answer: str) -> AnsweredQuestion:
+def answered(question: str, answer: str | None) -> str:
     """Return a question with the answer that a cell computed from its run, for a picture's `asks`.
 
-    Raises ValueError for an answer of more than twelve words, or none.
+    Without an answer, None, the question stands alone, as over an exercise that is not written yet. Raises ValueError for
+    an answer of more than twelve words, or of no word.
     """
+    if answer is None:
+        return question
     words = answer.split()
     if not 0 < len(words) <= findings.MOST_WORDS:
         raise ValueError(
