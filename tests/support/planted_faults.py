@@ -33,6 +33,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "simulate": (("simulate",), ("tests/simulate",)),
     "tf": (("tf",), ("tests/tf",)),
     "figures": (("figures",), ("tests/figures",)),
+    "cells": (("cells",), ("tests/cells",)),
     "checks": (("checks",), ("tests/checks",)),
     "live": (("live",), ("tests/live",)),
     "lab": (("lab",), ("tests/lab",)),
