@@ -86,6 +86,24 @@ def test_an_older_format_has_its_cells_in_its_first_worksheet(size):
 
 
 @pytest.mark.quick
+def test_a_notebook_with_worksheets_besides_keeps_its_own_cells(size):
+    assert rows(b'{"cells": [{"source": "new"}], "worksheets": [{"cells": [{"source": "old"}]}]}') == [{"source": "new"}]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("data", [b"{}", b'{"nbformat": 4}', b'{"worksheets": []}', b'{"worksheets": [{}]}'])
+def test_a_file_without_a_list_of_cells_is_no_notebook(size, data):
+    with pytest.raises(NoNotebook, match="it has no list of cells"):
+        rows(data)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_notebook_saved_by_an_editor_in_another_encoding_is_read(size, encoding):
+    assert rows('{"cells": [{"source": "π ≈ 3.14"}]}\r\n'.encode(encoding)) == [{"source": "π ≈ 3.14"}]
+
+
+@pytest.mark.quick
 def test_a_part_of_a_notebook_is_none(size):
     data = RandomJson(3, odd=False).text()
     for end in range(len(data)):
