@@ -1,5 +1,6 @@
 """The layer under charts: an actor's colour, numbers in one hue, names at the ends of lines, and a title of few words."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -66,6 +67,20 @@ def test_lines_carry_their_names_and_no_legend():
     drawn = figures.histories({"ring": [3.0, 1.0], "star": [3.0, 2.0]}, "Who is lower?", y="loss")
     assert drawn.axes[0].get_legend() is None
     assert {"ring", "star"} <= {text.get_text() for text in drawn.axes[0].texts}
+
+
+@pytest.mark.parametrize(
+    ("ys", "wanted"),
+    [
+        ([3.0, 2.0, 1.0], (3, 1.0)),
+        ([3.0, 2.0, None], (2, 2.0)),
+        ([3.0, math.nan, math.inf], (1, 3.0)),
+        ([math.nan, None, math.nan], None),
+    ],
+)
+def test_a_line_ends_at_its_last_finite_point(ys, wanted):
+    found = charts.end([1, 2, 3], ys, "ring", "#000000")
+    assert (found and (found.x, found.y)) == wanted
 
 
 def test_names_at_the_ends_do_not_overlap():
