@@ -8,6 +8,7 @@ of which this folder has no event.
 import ctypes
 import os
 import struct
+from contextlib import suppress
 from typing import Literal
 
 from worldsize.libc import KernelRefused, libc
@@ -56,9 +57,7 @@ class FolderEvents:
 
     def _data(self) -> bytes:
         data = b""
-        try:
+        with suppress(BlockingIOError):  # all events are read
             while more := os.read(self._descriptor, _READ_BYTES):
                 data += more
-        except BlockingIOError:
-            return data
         return data
