@@ -105,7 +105,7 @@ class RankRecord:
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
     lost: int = 0  # collectives of torch's own that its recorder had dropped before they were read
-    unseen: str = ""  # what nobody can record, such as calls from C++ in a torch without a recorder
+    without_recorder: bool = False  # collectives that its torch called from C++ are missing
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
@@ -127,13 +127,28 @@ def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin
 
 @dataclass(frozen=True)
 class Trace:
-    """The events of all ranks of a run, in order of their start. `unseen` says what is missing, "" if nothing is known to be."""
+    """The events of all ranks of a run, in order of their start.
+
+    `lost` counts collectives of torch's own that its recorder had dropped before they were read; `without_recorder` says that a
+    rank's torch had no flight recorder, so that collectives that it called from C++ are missing.
+    """
 
     world_size: int
     transfers: tuple[Transfer, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    unseen: str = ""
+    lost: int = 0
+    without_recorder: bool = False
+
+    @property
+    def unseen(self) -> str:
+        """What is known to be missing, as a clause; "" for nothing."""
+        clauses = []
+        if self.without_recorder:
+            clauses.append("this torch has no flight recorder: collectives that it calls from C++ are missing")
+        if self.lost:
+            clauses.append(f"{self.lost:,} of torch's own collectives were not recorded")
+        return "; ".join(clauses)
 
     def sent_bytes(self, rank: int) -> int:
         return sum(t.size_bytes for t in self.transfers if t.src == rank)
@@ -209,16 +224,9 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
         transfers=tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
         spans=tuple(sorted(spans, key=lambda s: s.start_s)),
         collectives=tuple(sorted(collectives, key=lambda c: c.start_s)),
-        unseen=_unseen(records),
+        lost=sum(record.lost for record in records),
+        without_recorder=any(record.without_recorder for record in records),
     )
-
-
-def _unseen(records: Iterable[RankRecord]) -> str:
-    lost = sum(record.lost for record in records)
-    clauses = {record.unseen: None for record in records if record.unseen}
-    if lost:
-        clauses[f"{lost:,} of torch's own collectives were not recorded"] = None
-    return "; ".join(clauses)
 
 
 def chrome_events(trace: Trace) -> list[dict]:

@@ -282,6 +282,17 @@ def test_ranks_whose_script_ended_the_process_group_have_one_in_the_next_cell(op
     assert right(world)
 
 
+def test_a_group_that_a_cell_ends_lives_until_the_next_cell(opened):
+    """Where a model holds its last reference, PyTorch waits for the group's thread with the interpreter locked: pytorch#75097."""
+    world = opened(2)
+    world.run(
+        "import weakref\ngroup = weakref.ref(dist.group.WORLD)\ndist.destroy_process_group()\nlives = group() is not None"
+    )
+    assert world["lives"] == [True] * 2
+    world.run("x = 1")
+    assert world["group() is None"] == [True] * 2
+
+
 def test_ranks_whose_script_failed_after_its_group_had_ended_have_one_in_the_next_cell(opened):
     world = opened(2)
     with pytest.raises(RankFailed, match="KeyError"):

@@ -72,6 +72,8 @@ def test_a_cell_may_take_an_hour_and_its_time_limit_is_named_with_the_option(ker
 
 def test_a_cell_on_one_rank_and_another_number_of_ranks(kernel):
     assert "[rank 2] 20" in printed(kernel.run("%%rank 2\nrank * 10"))
+    for written in ("%%rank[0, 2]", "%%rank [0,2]", "%%rank 0,2", "%%rank 0 2"):  # the first two as nbdistributed has them
+        assert "[ranks 0 and 2] 7" in printed(kernel.run(f"{written} --timeout 100\n7"))
     text = printed(kernel.run("%%ranks 2\nworld_size"))
     assert "closing the 3 open ranks and opening 2 new ones" in text and "[ranks 0 and 1] 2" in text
 

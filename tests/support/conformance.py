@@ -160,6 +160,7 @@ def says(fabric):
         "itself": lambda: fabric.send(torch.zeros(1), fabric.rank),
         "from": lambda: fabric.recv(torch.zeros(1), -1),
         "type": lambda: fabric.send(3.0, 1),
+        "sender": lambda: fabric.recv(0),
         "tag": lambda: fabric.send(torch.zeros(1), 1, tag=-1),
         "time": lambda: fabric.compute(-1),
     }
@@ -178,6 +179,7 @@ def a_wrong_call_is_a_value_error_that_says_expected_and_got(run, n):
         "itself": ["expected another rank", "Copy the tensor instead"],
         "from": [f"expected a rank from 0 to {n - 1}", "-1"],
         "type": ["expected a torch tensor", "float", "torch.tensor([3.0])"],
+        "sender": ["expected a torch tensor", "recv(out, 0) where 0 is the sender"],
         "tag": ["expected a tag from 0", "-1"],
         "time": ["0 s or more", "-1"],
     }

@@ -145,6 +145,8 @@ class Fabric:
                 f"{got} None. A .grad is None before backward(), and also if requires_grad was not set before the forward pass; "
                 f"a function without return gives None too."
             )
+        if op == "recv" and type(x) is int and 0 <= x < self.world_size:
+            raise ValueError(f"{got} int. recv fills a tensor of yours: recv(out, {x}) where {x} is the sender.")
         if isinstance(x, (bool, int, float, complex, np.generic)):
             raise ValueError(f"{got} {type(x).__name__}. Wrap a number as torch.tensor([{x!r}]).")
         raise ValueError(f"{got} {type(x).__name__}. Send its tensors one by one.")

@@ -78,7 +78,7 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
-        if "no flight recorder" in run.trace.unseen:
+        if run.trace.without_recorder:
             rows.append("this torch has no flight recorder: a hang in its own communication ends only at the time limit")
         more_s = f"{10 * job.timeout_s:g}"
         option = f"%%ranks --timeout {more_s}, or world.run(…, timeout_s={more_s})" if job.world else f"timeout_s={more_s}"

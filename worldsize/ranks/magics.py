@@ -30,6 +30,7 @@ _OPTIONS = {  # also as Python's arguments are written
     "--timeout": "timeout", "--timeout_s": "timeout", "timeout": "timeout", "timeout_s": "timeout",
 }  # fmt: skip
 _MAGIC = re.compile(r"\A\s*%%ranks?\b")
+_IN_BRACKETS = re.compile(r"(%%rank)\s*\[([\d,\s]*)\]")  # as nbdistributed writes ranks
 
 
 @dataclass(frozen=True)
@@ -204,12 +205,22 @@ def _syntax_error(error: SyntaxError, text: str) -> str:
     return "\n".join(rows)
 
 
+def _without_brackets(lines: list[str]) -> list[str]:
+    """Return a cell's lines, with `%%rank[0, 2]` as `%%rank 0,2`: IPython takes the name of a magic to end at a space."""
+    found = _IN_BRACKETS.match(lines[0]) if lines else None
+    if not found:
+        return lines
+    ranks = ",".join(re.findall(r"\d+", found[2]))
+    return [f"{found[1]} {ranks}{lines[0][found.end() :]}", *lines[1:]]
+
+
 def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:
     """Register the magics with a shell, and let `observer` show every cell on ranks.
 
     `ask_user` shows a prompt and returns the typed text; None if nobody can type.
     """
     magics = RanksMagics(shell, observer)
+    shell.input_transformers_cleanup.insert(0, _without_brackets)
     CELLS.observers = (observer,)
     CELLS.ask = DebuggerPrompts(ask_user).ask if ask_user is not None else None
     shell.register_magic_function(magics.ranks, "cell", "ranks")

@@ -75,11 +75,9 @@ class FlightRecorder:
         status = json.loads(_dump(includeCollectives=False)).get("pg_status", {})
         return sum(max(0, int(group["last_enqueued_collective"])) for group in status.values())
 
-    def unseen(self) -> str:
-        """Return what is missing without a recorder, if this process has used `torch.distributed`; else ""."""
-        if _dump is not None or not self.log.meetings:
-            return ""
-        return "this torch has no flight recorder: collectives that it calls from C++ are missing"
+    def missing(self) -> bool:
+        """Return True if this process has used `torch.distributed` and its torch has no recorder."""
+        return _dump is None and bool(self.log.meetings)
 
     def keep_up(self, origin_s: float) -> None:
         """Read the recorder if its ring buffer could lose entries that only it has seen."""

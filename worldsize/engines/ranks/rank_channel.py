@@ -288,8 +288,8 @@ class RankChannel:
             record = replace(record, spans=spans, events=events, collectives=self.collectives.rows())
         if self.recorder is not None and self.reports is not None:
             unseen = self.recorder.rows(self.reports.origin_s)
-            lost, missing = self.recorder.lost, self.recorder.unseen()
-            record = replace(record, collectives=record.collectives + unseen, lost=lost, unseen=missing)
+            lost, without = self.recorder.lost, self.recorder.missing()
+            record = replace(record, collectives=record.collectives + unseen, lost=lost, without_recorder=without)
 
         return pickle.dumps(record) if record != RankRecord(self.rank) else b""
 
