@@ -252,6 +252,9 @@ function reach() {
   }
 }
 
+for (const arrow of document.querySelectorAll(".bd-links summary")) { // the theme gives it no name
+  arrow.setAttribute("aria-label", `pages of ${arrow.closest("li").querySelector("a").textContent}`);
+}
 document.querySelectorAll("div.cell > div.cell_input").forEach(cut);
 for (const part of document.querySelectorAll("article section")) {
   const heading = part.querySelector(":scope > h2, :scope > h3");
