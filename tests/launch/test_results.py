@@ -1,5 +1,6 @@
 """What ranks return: types that torch's plain pickle does not read back, and results that cannot travel."""
 
+import logging
 import pickle
 import threading
 from types import CodeType
@@ -90,3 +91,19 @@ def test_code_keeps_the_name_of_its_file_whatever_cloudpickle_writes(monkeypatch
     exec(compile("def outer():\n    def inner():\n        pass\n    return inner\n", "cell.py", "exec"), names)
     outer = pickle.loads(pickles.dumps(names["outer"]))
     assert (outer.__code__.co_filename, outer().__code__.co_filename) == ("cell.py", "cell.py")
+
+
+def test_a_sharded_tensor_comes_back_without_a_warning_of_its_device_mesh(caplog):
+    logger = logging.getLogger("torch.distributed.device_mesh")  # PyTorch's loggers pass nothing on
+    logger.addHandler(caplog.handler)
+    with open_ranks(2) as world:
+        world.run(
+            "from torch.distributed.fsdp import fully_shard\n"
+            "model = torch.nn.Linear(2, 4)\n"
+            "fully_shard(model)\n"
+            "whole = model.weight.full_tensor().detach()"
+        )
+        shards, whole = world["model.weight"], world["whole"]
+    logger.removeHandler(caplog.handler)
+    assert caplog.messages == []
+    assert torch.equal(torch.cat([shard.to_local() for shard in shards]), whole[0])

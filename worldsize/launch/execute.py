@@ -5,6 +5,7 @@ in, and errors are put into words. `engines/` starts the ranks.
 """
 
 import linecache
+import logging
 import multiprocessing
 import os
 import pickle
@@ -13,8 +14,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -289,12 +290,28 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     return error
 
 
+@contextmanager
+def _without_groups() -> Iterator[None]:
+    """Silence PyTorch's warning for each DeviceMesh of a result, such as a DTensor's: its process groups are the ranks' own."""
+    logger = logging.getLogger("torch.distributed.device_mesh")
+
+    def others(record: logging.LogRecord) -> bool:
+        return "unpickling of the DeviceMesh" not in record.getMessage()
+
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
+
+
 def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     """Read each rank's result, None for a rank that was not awaited; an unreadable result makes the run fail."""
     results: list[Any] = [None] * job.world_size
     for rank in sorted(outcome.returned):
         try:
-            results[rank] = pickle.loads(outcome.returned[rank].packed or job.files.of(rank, "result").read_bytes())
+            with _without_groups():
+                results[rank] = pickle.loads(outcome.returned[rank].packed or job.files.of(rank, "result").read_bytes())
         except Exception as error:  # unpickling a student's class may raise anything
             message = f"its result cannot be read here: {error}"
             failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=message)
