@@ -12,6 +12,7 @@ import nbformat
 import psutil
 import pytest
 
+from tests.support.daemons import until
 from worldsize.authoring import headless
 from worldsize.authoring.headless import HeadlessRun, NotebookFailed, run
 from worldsize.course.record import CourseRecord, write_record
@@ -331,6 +332,28 @@ finally:
     done = subprocess.run([sys.executable, "-c", program, path], check=True, capture_output=True, text=True, timeout=100)
     (output,) = nbformat.read(done.stdout.strip(), as_version=4).cells[0].outputs
     assert len(output.text) == 54_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGTERM ends a process at once there")
+def test_a_run_that_is_told_to_end_in_a_flood_of_output_keeps_it_and_leaves_no_process(tmp_path):
+    path = notebook(tmp_path, "import os, pathlib\nprint('a line')", f"""\
+pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+while True:
+    print("x" * 99, flush=True)
+""")  # fmt: skip
+    program = (
+        "import sys\nfrom worldsize.authoring.headless import run, NotebookFailed\n"
+        "try:\n    run(sys.argv[1])\nexcept NotebookFailed as failed:\n    print(failed.out, failed)"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    number = tmp_path / "pid"
+    until(lambda: number.exists() and number.read_text() != "", 60, "the kernel's number is there")
+    runner.terminate()
+    said, _ = runner.communicate(timeout=60)
+    assert said.count("\n") == 1 and "code cell 2 of 2" in said and "told to end (SIGTERM)" in said
+    first, second = (cell.outputs for cell in nbformat.read(said.split()[0], as_version=4).cells)
+    assert first[0].text == "a line\n" and len(second) <= 1
+    assert not psutil.pid_exists(int(number.read_text()))
 
 
 @pytest.mark.quick

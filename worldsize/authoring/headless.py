@@ -12,8 +12,10 @@ import math
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ OnProgress = Callable[[int, int, str], None]
 
 
 class NotebookFailed(RuntimeError):
-    """A cell raised, ran out of time, or lost its kernel; `out` is the notebook as far as it came."""
+    """A cell raised, ran out of time, lost its kernel, or was ended; `out` is the notebook as far as it came."""
 
     def __init__(self, message: str, out: Path) -> None:
         super().__init__(message, out)  # both, so that the exception survives pickling
@@ -78,7 +80,7 @@ def run(
         room = Path(folder).resolve()  # a path without symbolic links
         shutil.copy(path, room)
         watch = _Watch(room / path.name, timeout_s, progress)
-        with _plain_failures(watch, out):
+        with _plain_failures(watch, out), _sigterm_raised():
             notebook = _execute(room, watch, out, parameters, _this_python(room, path, knobs_beforehand))
         points, possible = _points(room / "state")
 
@@ -148,6 +150,8 @@ def _execute(
             try:
                 super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
             finally:
+                for cell in nb_man.nb.cells:  # the one that was at work at the end too
+                    join_streams(cell)
                 nb_man.output_path = path  # papermill's next write goes there, however the run ended
 
     papermill_engines.register("worldsize", SavesAtTheEnd)
@@ -236,7 +240,11 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
         env["WORLDSIZE_DATA"] = str(course / "datasets")  # the temporary folder is outside the course's folder
 
     facts = get_kernel_dict()
-    argv = [*facts["argv"], f"--IPKernelApp.exec_lines={json.dumps([_SEND_EVERY_OUTPUT])}"]
+    argv = [
+        *facts["argv"],
+        f"--IPKernelApp.exec_lines={json.dumps([_SEND_EVERY_OUTPUT])}",
+        "--IPKernelApp.log_level=50",  # a kernel that is ended at work logs the lines of its own where it stood
+    ]
     spec = KernelSpec(**(facts | {"argv": argv, "env": env}))
     # Sockets in the folder need no port that another run could take, and no other user can read them.
     traits = {}
@@ -309,6 +317,29 @@ def _known(path: Path, parameters: dict[str, Any]) -> Path:
     return path
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, raised as the event loop raises an interrupt: at once, and out of every task."""
+
+
+@contextmanager
+def _sigterm_raised() -> Iterator[None]:
+    """Raise `_Terminated` at SIGTERM, so that the outputs so far are kept, if this thread may and nobody else handles it."""
+    in_charge = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not in_charge:
+        yield
+        return
+
+    def ended(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: what follows saves the outputs and ends the kernel
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @contextmanager
 def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -324,6 +355,8 @@ def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
         what = f"was still running when the notebook's {watch.timeout_s:g} s were up"
     except DeadKernelError:
         what = "ended because its kernel died"
+    except _Terminated:
+        what = "was still running when this process was told to end (SIGTERM)"
     else:
         return
 
