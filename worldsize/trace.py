@@ -142,7 +142,7 @@ class Trace:
 
     @property
     def unseen(self) -> str:
-        """What is known to be missing, as a clause; "" for nothing."""
+        """The gaps of this record, as a clause; "" without any that is known."""
         clauses = []
         if self.without_recorder:
             clauses.append("this torch has no flight recorder: collectives that it calls from C++ are missing")
