@@ -3,7 +3,8 @@
 `python -m tests.grade.evidence` writes the page. Properties, points and evidence are those that the exercises declare.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from tests.support.answers import ANSWERS
 from worldsize.cells.released import EXERCISES
 from worldsize.checks import check_of, run_check
-from worldsize.checks.kit.evidence import Evidence
+from worldsize.checks.kit.evidence import MESSAGES, Evidence
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.fabric import Fabric
 
@@ -45,12 +46,6 @@ of such messages are not examined.
 | lab | exercise | points |
 | --- | --- | --- |
 """
-# exercises of a tensor on each rank whose messages have points
-COLLECTIVES = (
-    "pass_right", "tree_broadcast", "tree_reduce", "all_to_all", "parameter_server", "sharded_parameter_server", "reduce_scatter",
-    "all_gather", "ring_all_reduce", "two_level_all_reduce",
-)  # fmt: skip
-
 
 class EvidenceRow(NamedTuple):
     """A property of an exercise, and where it is seen."""
@@ -73,10 +68,25 @@ def rows() -> list[EvidenceRow]:
     return found
 
 
+def collectives() -> Iterator[tuple[str, str]]:
+    """Yield (lab, exercise) where messages have points and the function takes a fabric, a tensor, and at most one thing more."""
+    for lab, exercises in EXERCISES.items():
+        for exercise in exercises:
+            check = check_of(exercise)
+            messages = sum(points for name, points in check.points.items() if check.seen[name] is MESSAGES)
+            takes = list(signature(_right(exercise)).parameters)
+            if messages and takes[:2] == ["fabric", "x"] and len(takes) <= 3:
+                yield lab, exercise
+
+
+def _right(exercise: str) -> Callable:
+    (right,) = (answers.right[0] for answers in ANSWERS if answers.exercise == exercise)
+    return right
+
+
 def messages_alone(exercise: str) -> tuple[float, float]:
     """The points of an answer that sends all messages of a right one, with zeros in them, and the exercise's points."""
-    (right,) = (answers.right[0] for answers in ANSWERS if answers.exercise == exercise)
-    verdict = run_check(exercise, SimulatedArena(seed=7), _with_zeros(right))
+    verdict = run_check(exercise, SimulatedArena(seed=7), _with_zeros(_right(exercise)))
     return verdict.points, verdict.possible
 
 
@@ -91,7 +101,7 @@ def _with_zeros(right: Callable) -> Callable:
 def page() -> str:
     """The page as it is to be."""
     lines = (f"| {r.lab} | `{r.exercise}` | {r.name} | {r.points:g} | {r.seen.what} | {r.seen.process} |" for r in rows())
-    found = [(lab, name, *messages_alone(name)) for lab, names in EXERCISES.items() for name in names if name in COLLECTIVES]
+    found = [(lab, name, *messages_alone(name)) for lab, name in collectives()]
     alone = (f"| {lab} | `{name}` | {points:g} of {possible:g} |" for lab, name, points, possible in found)
     return HEAD + "\n".join(lines) + ALONE + "\n".join(alone) + "\n"
 

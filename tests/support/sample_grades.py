@@ -1,6 +1,6 @@
 """The sample table and page of feedback in docs/grading.md, of students who do not exist.
 
-    python -m tests.support.sample_grades     # writes docs/pictures/; needs Chromium
+    python -m tests.support.sample_grades     # writes the table, and the page's picture in docs/pictures/; needs Chromium
 
 A picture of the page has the digest of the page's text in it, so that a test can say whether it is still what a page is.
 """
@@ -24,8 +24,11 @@ from worldsize.grade.reports.feedback_page import MessagePictures, page
 from worldsize.grade.reports.table import summary, table
 from worldsize.trace import Trace, Transfer
 
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GRADING = DOCS / "grading.md"
+PICTURES = DOCS / "pictures"
 PAGE = PICTURES / "feedback.png"
+MISSED = "ring_all_reduce"  # the exercise that some students have wrong
 _WIDTH, _HEIGHT = 900, 1500
 _SENT = ((1, 0, 24, 0.0, 0.1), (2, 0, 24, 0.1, 0.2), (0, 1, 24, 0.2, 0.3), (0, 2, 24, 0.3, 0.4))
 HUB = Trace(3, tuple(Transfer(*one) for one in _SENT))
@@ -42,13 +45,13 @@ def rows() -> list[GradeRow]:
 
 
 def _wrong(student: str) -> GradeRow:
-    """All exercises but the last one are right, whose ranks send to rank 0."""
+    """All exercises but one are right, in which ranks send to rank 0."""
     made = row(student, points=9)
-    *right, last = made.exercises
+    [missed] = [one for one in made.exercises if one.id == MISSED]
     properties = (PropertyRow("every rank has the sum", 0.5, True), PropertyRow("2(n − 1) messages a rank", 1.0, False))
     words = "3 ranks: rank 1 sent 1 message, expected 4: are the sums passed on round the ring?"
-    failed = ExerciseRow(last.id, last.title, "fail", 0.5, last.possible, properties, words, ranks=3, run=1)
-    exercises = (*right, failed)
+    failed = ExerciseRow(MISSED, missed.title, "fail", 0.5, missed.possible, properties, words, ranks=3, run=1)
+    exercises = tuple(failed if one is missed else one for one in made.exercises)
     return replace(made, exercises=exercises, points=sum(e.points for e in exercises), late="3 hours late")
 
 
@@ -56,10 +59,15 @@ def sample_table() -> str:
     return f"{table(rows())}\n\n{summary(rows())}"
 
 
+def with_sample_table(text: str) -> str:
+    """Return the text of docs/grading.md with the sample table in its place, which begins with the table's head."""
+    start = text.index("rows  lab ")
+    return text[:start] + sample_table() + text[text.index("\n```", start) :]
+
+
 def sample_page() -> str:
     made = _wrong("Grace Doe_4738")
-    last = made.exercises[-1].id
-    pictures = {last: MessagePictures(drawn(HUB), drawn(RING_OF_3))}
+    pictures = {MISSED: MessagePictures(drawn(HUB), drawn(RING_OF_3))}
     return page(made, titles_of(LABS[RING]), pictures)
 
 
@@ -76,6 +84,7 @@ def kept_digest() -> str:
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
+    GRADING.write_text(with_sample_table(GRADING.read_text(encoding="utf-8")), encoding="utf-8")
     html = sample_page()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "page.html"
@@ -91,7 +100,7 @@ def main() -> None:
         PICTURES.mkdir(exist_ok=True)
         with Image.open(f"{folder}/page.png") as picture:
             picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(PAGE, pnginfo=about, optimize=True)
-    sys.stdout.write(f"wrote {PAGE}\n\n{sample_table()}\n")
+    sys.stdout.write(f"wrote {GRADING}\nwrote {PAGE}\n")
 
 
 if __name__ == "__main__":

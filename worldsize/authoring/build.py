@@ -2,8 +2,9 @@
 
 The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
 that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
-tool versions. A build also writes the minutes from `minutes` into a source's first cell; `worldsize/cells/released.py`, by
-which a check in a notebook recognizes changed set-up cells; and `worldsize/checks/index.py`, by which a check is found.
+tool versions. A build also writes the minutes from `minutes` into a source's first cell and the documents of `tables`;
+`worldsize/cells/released.py`, by which a check in a notebook recognizes changed set-up cells; and `worldsize/checks/index.py`,
+by which a check is found.
 """
 
 import ast
@@ -16,8 +17,9 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
 from worldsize.authoring import folding
-from worldsize.authoring.minutes import true_minutes
+from worldsize.authoring.minutes import true_minutes, workload
 from worldsize.authoring.source import BEGIN, END, BuildError, SourceCell, read_source, set_ups, stub
+from worldsize.authoring.tables import with_true_minutes
 from worldsize.cells import digest
 from worldsize.course.shipped_files import BY_HAND
 from worldsize.files import write_whole
@@ -33,9 +35,9 @@ _METADATA = {
 def build(root: Path, check: bool = False) -> list[Path]:
     """Rebuild every stale notebook, `released.py` and the checks' `index.py` from the sources under `root`.
 
-    Returns the paths written: sources with corrected minutes, notebooks, `released.py` and `index.py`. With `check` it writes
-    nothing and returns the stale paths: sources with wrong minutes, generated files that are missing or different, and notebooks
-    without a source. Raises BuildError before anything is written.
+    Returns the paths written: sources and documents with corrected minutes, notebooks, `released.py` and `index.py`. With
+    `check` it writes nothing and returns the stale paths: sources and documents with wrong minutes, generated files that are
+    missing or different, and notebooks without a source. Raises BuildError before anything is written.
     """
     sources = _sources(root)
     index = root / "worldsize" / "checks" / "index.py"
@@ -53,6 +55,7 @@ def build(root: Path, check: bool = False) -> list[Path]:
     record = root / "worldsize" / "cells" / "released.py"
     if record.is_file():
         wanted[record] = _record(sources)
+    wanted |= with_true_minutes(root, {source.stem[:2]: workload(read_source(source)).minutes for source in sources})
 
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_bytes() != text.encode()]
     if check:
