@@ -828,8 +828,12 @@ def show(found):
     log = found["log"]
     rows = {f"worker {w}": sorted(log[log[:, 0] == w, 1]) for w in range(2)}
     print(f"begun {found['begun']} of {closures}; score {found['score']:.4f}, NumPy's {exact:.4f}")
+    killed_s, back_s = found["events"].values()
+    others, joined = sum(at > killed_s for at in rows["worker 0"]), sum(at > back_s for at in rows["worker 1"])
+    joins = f"joins: {joined}" if joined else "ends none"
+    answer = f"worker 0: {others} more closures; the new one {joins}"
     asks = "Worker 1 dies: who goes on, and does the new one join in?"
-    return figures.lanes(rows, found["events"], asks, "a tick is a closure that ended")
+    return figures.lanes(rows, found["events"], figures.answered(asks, answer), "a tick is a closure that ended")
 
 lab.measure("begun", found and found["begun"])
 show(found) if found else figures.not_yet("Exercise 9.3")
@@ -1043,13 +1047,17 @@ for name, found in counted.items():
 lab.measure("lost", sum(counted["Keras 3, SGD"][0]) - counted["Keras 3, SGD"][1])
 
 # %%
-figures.tallies(
-    {
-        name: {"closures": sum(made), "iterations": n, "weights / rate": float((before - after).mean()) / RATE}
-        for name, (made, n, before, after) in counted.items()
-    },
-    updates, "Do all counters say what was done?",
-)
+tallies = {
+    name: {"closures": sum(made), "iterations": n, "weights / rate": float((before - after).mean()) / RATE}
+    for name, (made, n, before, after) in counted.items()
+}
+said = [value for each in tallies.values() for value in each.values()]
+off = [value for value in said if abs(value - updates) > 0.5]
+answer = f"yes: all {len(said)} say {updates}"
+if off:
+    worst = max(off, key=lambda value: abs(value - updates))
+    answer = f"no: {len(off)} of {len(said)} are off, at worst {worst:.0f} of {updates}"
+figures.tallies(tallies, updates, figures.answered("Do all counters say what was done?", answer))
 
 # %% [markdown]
 # The closures ran. Whose counter is short, and whose weights are? Adam corrects its steps by the counter, so if that is

@@ -1003,10 +1003,12 @@ outlines = {
 }
 here = "this machine's GPUs" if gpus >= cards else "this machine: threads and processes"
 groups = {"over links of 20 MB/s": (over_links, outlines), here: (bare, {})}
+linked, local = (min(found, key=found.get) for found in (over_links, bare))
+answer = f"over links {linked}, {over_links[linked]:.2f} s; here {local}, {bare[local]:.3f} s"
 figures.race(
     [figures.Timing(name, s, expected.get(name), group=group)
      for group, (found, expected) in groups.items() for name, s in found.items()],
-    "Which is the fastest: one device, DataParallel or DDP?",
+    figures.answered("Which is the fastest: one device, DataParallel or DDP?", answer),
 )
 
 # %%

@@ -137,13 +137,23 @@ def one_by_one(fabric, task):
 lab.predict("naive", f"{layers} all-reduces after backward: how long is a step, from {known}?", "ms")
 
 # %%
-# Helper: step times of a run
+# Helper: step times of a run, and what is inside backward
 def middle_s(run, rank=0):
     """The middle of a rank's step times; None where an exercise is not written yet."""
     return sorted(run[rank]["seconds"])[len(run[rank]["seconds"]) // 2] if run.state == "done" else None
 
 def milliseconds(run):
     return middle_s(run) and 1e3 * middle_s(run)
+
+def as_much(runs, works):
+    """Whether backward hides as much of yours as of PyTorch's; None where an exercise is not written yet."""
+    if any(getattr(of, "state", "done") != "done" for of in runs.values()):
+        return None
+    yours, theirs = (100 * figures.middle_step(getattr(of, "trace", of), 0, works).hidden(False) for of in runs.values())
+    found = "less" if yours < theirs else "more"
+    if abs(yours - theirs) <= 5:
+        found = "as much"
+    return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
 # %%
 forms = {"one by one": launch(one_by_one, ranks, args=(big,), link=link)}
@@ -263,7 +273,15 @@ lab.predict("hooks", f"{layers} all-reduces, begun inside backward: how long is 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
 lab.measure("hooks", milliseconds(forms["in hooks"]))
-figures.overlaps(forms, layers, "In hooks: does the network start earlier, and is the step short now?")
+answer = None
+if all(run.state == "done" for run in forms.values()):
+    flat, hooks = (figures.middle_step(forms[name].trace, 0, layers) for name in ("all at once", "in hooks"))
+    begins_s = hooks.messages[0][0]
+    inside = "yes" if begins_s < hooks.backward_s else "no"
+    shorter = "yes" if hooks.end_s < 0.95 * flat.end_s else "no"
+    answer = f"{inside}, after {1e3 * begins_s:.0f} ms; {shorter}: {1e3 * hooks.end_s:.0f} ms, all at once {1e3 * flat.end_s:.0f}"
+asks = "In hooks: does the network start inside backward, and is the step shorter?"
+figures.overlaps(forms, layers, figures.answered(asks, answer))
 
 # %% [markdown]
 # Compare this step with the flat tensor's.
@@ -412,7 +430,12 @@ def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
         lambda link: bucketing.fixed_s(ranks, link), lambda link: bucketing.moving_s(ranks, big_bytes, link)))
     foretold_ms = 1e3 * bucketing.step_s(backward_s, buckets, a, w)
     asks = f"{buckets} buckets, {foretold_ms:.0f} ms by the formula: does it take that?"
-    return figures.overlaps({f"{buckets} buckets": run}, layers, asks)
+    answer = None
+    if run.state == "done":
+        took_ms = 1e3 * figures.middle_step(run.trace, 0, layers).end_s
+        off = 100 * (took_ms / foretold_ms - 1)
+        answer = f"{'yes' if abs(off) < 10 else 'no'}: {took_ms:.0f} ms, {abs(off):.0f} % {'more' if off > 0 else 'less'}"
+    return figures.overlaps({f"{buckets} buckets": run}, layers, figures.answered(asks, answer))
 
 # %% tags=["cover"]
 knobs(
@@ -479,7 +502,8 @@ def halves(run):
 for name, half in halves(run).items():
     if half is not run:
         print(f"{name}: {half.sent_bytes(0) / long_steps / 1e6:.2f} MB a step leave rank 0")
-figures.overlaps(halves(run), layers, "Is as much of PyTorch's traffic inside backward as of yours?")
+asks = "Does as much of your traffic travel inside backward as of PyTorch's?"
+figures.overlaps(halves(run), layers, figures.answered(asks, as_much(halves(run), layers)))
 
 # %% [markdown]
 # And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too: a
@@ -619,7 +643,9 @@ lab.measure("under_way", under_way(over_gloo, 0))
 print(f"the first of {middle} buckets is full at T/{middle}, the last of rank 1's at 2 T: {100 - 50 / middle:.0f} %")
 for rank in range(ranks):
     print(f"rank {rank}: an all-reduce is under way {under_way(over_gloo, rank):.0f} % of the step")
-figures.two_records(over_gloo, layers, "Whom do rank 0's all-reduces wait for?")
+share = 100 * figures.at_work(over_gloo, layers)[1]
+answer = f"{'rank 1: it' if share > 10 else 'no rank: rank 1'} still works in {share:.0f} % of their time"
+figures.two_records(over_gloo, layers, figures.answered("Whom do rank 0's all-reduces wait for?", answer))
 
 # %% [markdown]
 # A collective's bar begins when its own rank arrives. It holds two things, bytes that travel and the wait for ranks still
@@ -648,7 +674,12 @@ for name, run in seen_runs.items():
     most_mb = max(size_bytes for _, size_bytes in run[0].allocated) / 1e6
     print(f"{name}, says the profiler: {len(run[0].operators)} operators, {dict(gloo)}, at most {most_mb:.1f} MB allocated;",
           f"threads: {len(run[0].threads)}. Says the record: {len(run.trace.transfers)} messages")
-figures.two_records(through_fabric, layers, "Your buckets: what does each record have that the other lacks?")
+answer = None
+if through_fabric.state == "done":
+    operators, sums, messages = figures.in_step(through_fabric, layers).values()
+    answer = f"profiler {operators} operators and {sums} all-reduces, our record {messages} messages"
+asks = "Your buckets: what does each record have that the other lacks?"
+figures.two_records(through_fabric, layers, figures.answered(asks, answer))
 
 # %% [markdown]
 # The profiler follows the thread in which it was started, and PyTorch's C++ threads. A Python thread carries your sums,
@@ -1071,7 +1102,8 @@ def encoder_in_a_wrapper(fabric, count, by_ddp):
 encoder_runs = {
     whose: launch(encoder_in_a_wrapper, ranks, args=(4, whose != "yours"), link=link) for whose in ("yours", "PyTorch's")
 }
-figures.overlaps(encoder_runs, encoder_layers, "A TransformerEncoder: does your wrapper hide as much in backward as DDP?")
+asks = "A TransformerEncoder: does your wrapper hide as much in backward as DDP?"
+figures.overlaps(encoder_runs, encoder_layers, figures.answered(asks, as_much(encoder_runs, encoder_layers)))
 
 # %% [markdown]
 # Your function wants a fabric, and a script of your own has none. `over_group()` makes one from the existing process

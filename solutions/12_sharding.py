@@ -5,8 +5,8 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 190 (two sittings: 75 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
-# (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
+# **Minutes:** 195 (two sittings: 110 up to “An optimizer, cut”, then 85) · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce
+# and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
 # ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)
@@ -278,9 +278,15 @@ formulas = {
     "cut": [(b, sharding.bytes_sent_tensor_parallel(ranks, b * width * 8)) for b in batches],
     "copied": [(b, sharding.bytes_sent(ranks, 8 * width**2 * 8, stage=0)) for b in batches],
 }
+answer = None
+if measured["cut"][0][1]:
+    grows = {name: points[-1][1] / points[0][1] for name, points in measured.items()}
+    told = {name: f"yes, {by:.0f} times" if by > 1.05 else "no" for name, by in grows.items()}
+    answer = f"{batches[-1] / batches[0]:.0f} times the tokens: cut {told['cut']}; copied {told['copied']}"
+asks = "Do the bytes that travel grow with the tokens, where layers are cut and where they are copied?"
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
-    "Does what travels grow with the tokens, where layers are cut and where they are copied?",
+    figures.answered(asks, answer),
     x="tokens in a step", y="each rank sends (bytes)", log=True, growth=True,
 )
 
@@ -895,9 +901,19 @@ stages = {stage: sharding.memory(big, many, stage) for stage in sharding.STAGES}
 for id, stage in (("stage_1", 1), ("stage_3", 3)):
     lab.measure(id, sum(stages[stage].values()) / 1e9)
 cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
+
+def first_fit(stages):
+    """The first cut with which a card of 80 GB holds all, in words."""
+    held = {name: sum(parts.values()) / 1e9 for name, parts in zip(cuts, stages)}
+    for name, gb in held.items():
+        if gb <= 80:
+            return f"{name}: {gb:.1f} GB instead of {held['nothing cut']:,.0f} GB"
+    return f"more than stage 3 cuts: that leaves {held['stage 3']:,.0f} GB"
+
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
-    "7.5 billion parameters: how much must be cut until they fit?", limit=("a card of 80 GB", 80e9),
+    figures.answered("7.5 billion parameters: how much must be cut until they fit?", first_fit(stages.values())),
+    limit=("a card of 80 GB", 80e9),
 )
 
 # %% [markdown]
@@ -930,8 +946,8 @@ lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_s
 # %%
 def try_out(billions=7.5, ranks=64):
     rows = {name: sharding.memory(billions * 1e9, ranks, k) for k, name in enumerate(cuts)}
-    asks = f"{billions:g} billion parameters on {ranks} ranks: do they fit?"
-    return figures.stacks({"each rank": rows}, asks, limit=("a card of 80 GB", 80e9))
+    asks = f"{billions:g} billion parameters on {ranks} ranks: how much must be cut until they fit?"
+    return figures.stacks({"each rank": rows}, figures.answered(asks, first_fit(rows.values())), limit=("a card of 80 GB", 80e9))
 
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 

@@ -168,6 +168,16 @@ def error_curve(name, run, trainings=None):
     points = [(epoch, middle(errors)) for epoch, errors in by_epoch.items()] or [(1, None)]
     return figures.Curve(name, points, repeats=by_epoch)
 
+def as_much(run, other, trainings=None):
+    """Whether a run's middle error ends as low as the other one's, or at least within its spread over the seeds."""
+    if not last_errors(run):
+        return None
+    found, ends = middle(last_errors(run)), last_errors(other)
+    verdict = "yes" if found <= middle(ends) else "no"
+    if middle(ends) < found <= max(ends):
+        verdict = "within the seeds' spread"
+    return f"{verdict}: {found:.1f} % error, batch {small} {middle(ends[:trainings]):.1f} %"
+
 def by_epoch(runs, asks, trainings=None):
     rows = [error_curve(*row, trainings) for row in runs.items()]
     return figures.curves(rows, asks, x="epochs", y="error on test images (%)", at_end=True)
@@ -184,7 +194,8 @@ lab.predict("same_rate", f"{large} images a step, the same rate, the same epochs
 same = launch(together, ranks, args=(steady(base_rate, large), large, seeds), device="cpu")
 lab.measure("same_rate", middle(last_errors(same)))
 runs = {f"batch {small}": reference, f"batch {large}, same rate": same}
-by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much as one of {small}?")
+asks = f"The same epochs and rate: does a batch of {large} learn as much as one of {small}?"
+by_epoch(runs, figures.answered(asks, as_much(same, reference)))
 
 # %% [markdown]
 # ## The linear scaling rule
@@ -252,7 +263,8 @@ ruled = scaled(base_rate, 0)
 found = last_errors(ruled)
 lab.measure("rule", middle(found) - middle(last_errors(reference)) if found else None)
 runs |= {"the rule": ruled, "the rule with warm-up": scaled(base_rate, 1)}
-by_epoch(runs, f"Batch {large} by the rule: does it learn as much as batch {small} in the same epochs?")
+asks = f"Batch {large} by the rule: does it learn as much as batch {small} in the same epochs?"
+by_epoch(runs, figures.answered(asks, as_much(ruled, reference)))
 
 # %%
 # Helper: errors at the end in words
@@ -288,7 +300,14 @@ found = last_errors(bold["0 epochs of warm-up"])
 lab.measure("bold", middle(found) if found else None)
 
 # %%
-by_epoch(bold, f"A base rate of {bold_rate}: does warm-up help the large batch, and is it enough?")
+answer = None
+if found:
+    warmed, goals = last_errors(bold[f"{warmups[-1]} epochs of warm-up"]), last_errors(bold[f"batch {small}"])
+    lower = sum(a < b for a, b in zip(warmed, found))
+    helps = {0: "no help", len(seeds): "it helps"}.get(lower, "help not decided")  # by seed
+    enough = "enough" if middle(warmed) <= max(goals) else "not enough"
+    answer = f"{helps}, {enough}: {middle(warmed):.1f} % error, batch {small} {middle(goals):.1f} %"
+by_epoch(bold, figures.answered(f"A base rate of {bold_rate}: does warm-up help the large batch, and is it enough?", answer))
 
 # %%
 compared(bold, bold[f"batch {small}"])
@@ -317,8 +336,9 @@ compared(bold, bold[f"batch {small}"])
 def try_out(batch=large, warmup=1, base=base_rate):
     rate = by_rule(base, warmup, batch)
     tried = launch(together, ranks, args=(rate, batch, seeds[:1]), device="cpu")
-    asks = f"Batch {batch}, {epochs * images_count // batch} steps, the rate up to {base * batch / small:.2g}: does it learn?"
-    return by_epoch({f"batch {small}, rate {base_rate}": reference, f"batch {batch}": tried}, asks, trainings=1)
+    asks = f"Batch {batch}, {epochs * images_count // batch} steps, the rate up to {base * batch / small:.2g}: as much learned?"
+    shown = {f"batch {small}, rate {base_rate}": reference, f"batch {batch}": tried}
+    return by_epoch(shown, figures.answered(asks, as_much(tried, reference, trainings=1)), trainings=1)
 
 # %%
 knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2 * base_rate, bold_rate])
@@ -818,14 +838,17 @@ def declared_s(batches, n):
     return sum(sum_s * (n > 1) + image_s * max(1, batch / n) for batch in batches)
 
 trainings = {f"batch {batch}": [[batch] * steps for steps in taken[batch]] for batch in taken} | {"growing": grown}
-bars = []
+bars, first, answer = [], [], None
 for n in many_ranks if ready else ():
     took = {name: sorted(declared_s(batches, n) for batches in each) for name, each in trainings.items()}
     fixed = min((name for name in took if name != "growing"), key=lambda name: middle(took[name]))
     print(f"ranks {n}: the best fixed one is {fixed}, {middle(took[fixed]):.2f} s; growing {middle(took['growing']):.2f} s")
     for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing") if n > 1 else ():  # on one rank the largest takes minutes
         bars.append(figures.Timing(name, middle(took[name]), world_size=n, repeats_s=took[name]))
-figures.race(bars, "The same goal: which batch takes least time?", simulated=True) if ready else figures.not_yet("Exercise 13.3")
+    first += [f"{n:,}"] * (middle(took["growing"]) < middle(took[fixed]))
+    answer = f"on {', '.join(first) or 'none'}; it takes {middle(took['growing']):.2f} s, {fixed} {middle(took[fixed]):.2f} s"
+asks = f"The same goal: on how many ranks is the growing batch first, and how far on {many_ranks[-1]:,}?"
+figures.race(bars, figures.answered(asks, answer), simulated=True) if ready else figures.not_yet("Exercise 13.3")
 
 # %% [markdown]
 # **In one sentence:** against which fixed batch does growing win, and what would it need to beat the best fixed one?
@@ -906,16 +929,22 @@ def rate_curve(name, power):
     return figures.Curve(name, [(batch, middle(tried)) for batch, tried in each.items()], told, repeats=each)
 
 # %%
+grows = {"SGD": "undecided", "Adam": "undecided"}
 for name, id in (("Adam", "adam"), ("SGD", "sgd")):
     powers = sorted(power for power in map(exponent, best[name]) if power is not None)
     if powers:
         print(f"{name}: exponent {middle(powers):.2f}, by seed {powers[0]:.2f} to {powers[-1]:.2f}", end="")
-        for rule, power in (("the root", 0.5), ("the linear rule", 1.0)):
-            print(f"; {rule} {'lies within' if powers[0] <= power <= powers[-1] else 'does not'}", end="")
+        rules = {"its root": powers[0] <= 0.5 <= powers[-1], "the batch": powers[0] <= 1 <= powers[-1]}
+        for rule, within in rules.items():
+            print(f"; as {rule}: {'within' if within else 'outside'}", end="")
         print()
+        fits = [rule for rule, within in rules.items() if within]
+        grows[name] = f"as {fits[0] if len(fits) == 1 else 'either' if fits else 'neither'} ({powers[0]:.2f}–{powers[-1]:.2f})"
     lab.measure(id, times ** middle(powers) if powers else None)
+asks = "Does the best rate grow as the batch, or as its root?"
 figures.curves(
-    [rate_curve("SGD", 1.0), rate_curve("Adam", 0.5)], "Does the best rate grow as the batch, or as its root?",
+    [rate_curve("SGD", 1.0), rate_curve("Adam", 0.5)],
+    figures.answered(asks, "; ".join(f"{name} {how}" for name, how in grows.items())),
     x="batch", y="rate", log=True, growth=True,
 )
 

@@ -5,7 +5,7 @@
 # the largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or
 # if ranks with different data train alone for long; and say below which bandwidth each way pays.
 #
-# **Minutes:** 150 (two sittings: 70 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
+# **Minutes:** 155 (two sittings: 75 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
@@ -176,6 +176,17 @@ def sent(name):
 def last(name, seed):
     return trained[name][0][seeds.index(seed)][-1][2]
 
+# %%
+# Helper: losses at the end beside another way's, and the curves
+def gaps(name, other="plain"):
+    """By how many per cent a way's loss ends above another one's, for each seed."""
+    return [100 * (last(name, seed) / last(other, seed) - 1) for seed in seeds]
+
+def judged(above):
+    """Whether losses end higher, and by how much: no below 1 % in the middle, yes if all seeds agree."""
+    higher = "no" if median(above) < 1 else "yes" if min(above) > 0 else "undecided"
+    return f"{higher}, {median(above):+.0f} %"
+
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
     return {
@@ -188,7 +199,10 @@ ways = {"plain": (train, plain), "bf16": (train, bf16)}
 trained = {}
 trainings("plain")
 trainings("bf16")
-figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x="step", y="loss on test images", paired=True)
+figures.bands(
+    losses("plain", "bf16"), figures.answered("Half the bits: does the loss notice?", judged(gaps("bf16")) + " at the end"),
+    x="step", y="loss on test images", paired=True,
+)
 
 # %% [markdown]
 # ### Codes
@@ -290,14 +304,16 @@ lab.predict("forgets", f"1 bit, no feedback: how much higher than plain's is the
 ways |= {"1 bit": (train, one_bit), "1 bit, no feedback": (train, one_bit_forgetful)}
 trainings("1 bit")
 trainings("1 bit, no feedback")
+answer = None
 if "1 bit" in trained:
     lab.measure("one_bit", sent("plain") / sent("1 bit"))
-    lab.measure("forgets", median(100 * (last("1 bit, no feedback", s) / last("plain", s) - 1) for s in seeds))
+    lab.measure("forgets", median(gaps("1 bit, no feedback")))
+    answer = f"with feedback {judged(gaps('1 bit'))}; without {judged(gaps('1 bit, no feedback'))}"
     for seed in seeds:
         above = [last(name, seed) - last("plain", seed) for name in ("1 bit", "1 bit, no feedback")]
         print(f"seed {seed}: above plain by {above[0]:+.3f} with feedback, {above[1]:+.3f} without")
 figures.bands(
-    losses("plain", "bf16", "1 bit", "1 bit, no feedback"), "One bit of 32: does the loss notice?",
+    losses("plain", "bf16", "1 bit", "1 bit, no feedback"), figures.answered("One bit of 32: does the loss notice?", answer),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -386,19 +402,21 @@ lab.predict(
 ways |= {"top 1 %": (train, top_k), "top 1 %, no feedback": (train, forgetful)}
 trainings("top 1 %")
 trainings("top 1 %, no feedback")
+answer = None
 if "top 1 %" in trained:
     lab.measure("top_k", sent("plain") / sent("top 1 %"))
+    answer = f"with feedback {judged(gaps('top 1 %'))}; without {judged(gaps('top 1 %, no feedback'))}"
 figures.bands(
-    losses("plain", "top 1 %", "top 1 %, no feedback"), "What is lost with the 99 % that are not sent?",
+    losses("plain", "top 1 %", "top 1 %, no feedback"), figures.answered("99 % not sent: does the loss notice?", answer),
     x="step", y="loss on test images", paired=True,
 )
 
 # %%
 if "top 1 %" in trained:
-    gaps = [(last("top 1 %, no feedback", s) - last("plain", s), last("top 1 %", s) - last("plain", s)) for s in seeds]
-    closed = [100 * (1 - kept / opened) for opened, kept in gaps]
+    above = [(last("top 1 %, no feedback", s) - last("plain", s), last("top 1 %", s) - last("plain", s)) for s in seeds]
+    closed = [100 * (1 - kept / opened) for opened, kept in above]
     lab.measure("closed", median(closed))
-    for seed, (opened, kept), part in zip(seeds, gaps, closed):
+    for seed, (opened, kept), part in zip(seeds, above, closed):
         print(f"seed {seed}: above plain by {opened:+.3f} without feedback, {kept:+.3f} with it: {part:.0f} % closed")
 
 # %% [markdown]
@@ -430,9 +448,13 @@ def three(fabric, feedback, k=1, steps=40):
 asked = {"all three sent": (True, 3), "one, feedback": (True, 1), "one, no feedback": (False, 1)}
 runs = {name: launch(three, 3, args=settings) for name, settings in asked.items()}
 found = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
+answer = None
 if found["one, no feedback"]:
     lab.measure("three", found["one, no feedback"][-1])
-figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True, growth=True)
+    kept, lost = (found[name][-1] for name in ("one, feedback", "one, no feedback"))
+    answer = f"with feedback {'up' if kept > 1 else 'down'} to {kept:.2g}, without {'up' if lost > 1 else 'down'} to {lost:.2g}"
+asks = "One of three numbers: which way do the weights go?"
+figures.histories(found, figures.answered(asks, answer), y="largest weight", log=True, growth=True)
 
 # %% [markdown]
 # **In one sentence:** why do the weights grow for ever, although each rank sends its most important number?
@@ -542,10 +564,18 @@ lab.measure("union", unions[f"after {steps} steps"][-1][1])
 for name, points in unions.items():
     print(f"{many[-1]} ranks, {name}: {points[-1][1]:.1f} % are sent by somebody; by chance it would be "
           f"{100 * compression.union_by_chance(share, many[-1]):.0f} %")
+
+# %%
 by_chance = [(n, 100 * compression.union_by_chance(share, n)) for n in many]
+begun, ended = (points[-1][1] for points in unions.values())
+stays = "yes" if abs(ended - begun) < 0.1 * begun else "no"
 figures.curves(
     [*(figures.Curve(*row) for row in unions.items()), figures.Curve("by chance", predicted=by_chance)],
-    "How dense is a sum of sparse gradients, and does it stay so?", x="ranks", y="numbers that somebody sends (%)", growth=True,
+    figures.answered(
+        f"How dense is a sum of {many[-1]} sparse gradients, and does it stay so?",
+        f"{stays}: {begun:.0f} % at the first step, {ended:.0f} % after {steps}",
+    ),
+    x="ranks", y="numbers that somebody sends (%)", growth=True,
 )
 
 # %% [markdown]
@@ -633,8 +663,12 @@ def repeated(fabric, matrix, warm, calls):
 runs = {name: launch(repeated, 1, args=(matrix, name == "warm", 12)) for name in ("warm", "new each time")}
 far = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
+answer = None
+if far["warm"]:
+    answer = f"one: {far['warm'][0]:.2f}; twelve: warm {far['warm'][-1]:.2f}, new {far['new each time'][-1]:.2f}, best {best:.2f}"
 figures.histories(
-    {**far, "the best there is": [best] * 12}, "How near does one step come, and what does a warm start add?",
+    {**far, "the best there is": [best] * 12},
+    figures.answered("How near does one step come, and what does a warm start add?", answer),
     x="call", y="distance from M", growth=True,
 )
 
@@ -655,11 +689,16 @@ ways["PowerSGD"] = (train, low_rank)
 trainings("PowerSGD")
 thinner = big / compression.low_rank_numbers([shape], thin)
 lab.measure("thin", thinner)
+answer = None
 if "PowerSGD" in trained:
+    answer = f"PowerSGD: {judged(gaps('PowerSGD'))}"
+    if "top 1 %" in trained:
+        answer += f"; top 1 %: {judged(gaps('top 1 %'))}"
     print(f"P and Q have {thinner:.0f} times fewer numbers than M. With what travels as it is, a step sends "
           f"{sent('plain') / sent('PowerSGD'):.0f} times fewer bytes than plain")
 figures.bands(
-    losses("plain", "PowerSGD", "top 1 %"), "Two thin matrices, or the largest numbers: does the loss notice?",
+    losses("plain", "PowerSGD", "top 1 %"),
+    figures.answered("Two thin matrices, or the largest numbers: does the loss notice?", answer),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -837,10 +876,13 @@ ways |= {
 }
 for name in ("local SGD", "16 alone", "16 alone, DiLoCo", faster):
     trainings(name)
+answer = None
 if "16 alone" in trained:
-    lab.measure("seldom", median(100 * (last("16 alone", s) / last("plain", s) - 1) for s in seeds))
+    lab.measure("seldom", median(gaps("16 alone")))
+    answer = f"every {every}: {judged(gaps('local SGD'))}; every 16: {judged(gaps('16 alone'))}"
+asks = f"An average every {every} steps, or every 16: does the loss notice?"
 figures.bands(
-    losses("plain", "local SGD", "16 alone"), f"An average every {every} steps, or every 16: who notices?",
+    losses("plain", "local SGD", "16 alone"), figures.answered(asks, answer),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -849,8 +891,14 @@ figures.bands(
 # once the momentum has built up. So, compared with plain averaging, it has a higher rate as well. Which of the two helps?
 
 # %%
+answer = None
+if "16 alone, DiLoCo" in trained:
+    beside = gaps("16 alone, DiLoCo", faster)
+    lower = "DiLoCo" if max(beside) < 0 else "plain averaging" if min(beside) > 0 else "seeds disagree"
+    answer = f"{lower}: DiLoCo {min(beside):+.1f} to {max(beside):+.1f} % beside it"
+asks = "DiLoCo beside plain averaging at as high a rate: who is lower?"
 figures.bands(
-    losses("plain", faster, "16 alone", "16 alone, DiLoCo"), "DiLoCo beside plain averaging at as high a rate: who is lower?",
+    losses("plain", faster, "16 alone", "16 alone, DiLoCo"), figures.answered(asks, answer),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -916,23 +964,25 @@ for name in ("all images", "own classes"):
 
 # %%
 def higher(found, length):
-    """In how many seeds rounds of this length end higher than an average at each step, and the median excess in per cent."""
-    above = [100 * (one / each - 1) for one, each in zip(found[length], found[lengths[0]])]
-    return sum(x > 0 for x in above), median(above)
+    """By how many per cent rounds of this length end above an average at each step, for each seed."""
+    return [100 * (one / each - 1) for one, each in zip(found[length], found[lengths[0]])]
 
 for name, found in ends.items():
     for length in lengths[1:] if found else []:
-        lows, (count, middle) = found[length], higher(found, length)
-        print(f"{name}, {length} alone: loss {min(lows):.3f} to {max(lows):.3f}, {middle:+.0f} %, "
-              f"higher in {count} of {len(seeds)} seeds")
+        lows, above = found[length], higher(found, length)
+        print(f"{name}, {length} alone: loss {min(lows):.3f} to {max(lows):.3f}, {median(above):+.0f} %, "
+              f"higher in {sum(x > 0 for x in above)} of {len(seeds)} seeds")
+answer = None
 if ends["own classes"]:
-    lab.measure("drift", higher(ends["own classes"], lengths[-2])[1])
+    lab.measure("drift", median(higher(ends["own classes"], lengths[-2])))
+    answer = "; ".join(f"{name}: {judged(higher(found, lengths[-1]))}" for name, found in ends.items())
 figures.bands(
     {
         name: [[(length, found[length][k]) for length in lengths] for k in range(len(seeds))] if found else None
         for name, found in ends.items()
     },
-    "Alone for longer: whose loss is higher in the end?", x="round length", y="loss at the end", paired=True,
+    figures.answered(f"{lengths[-1]} steps alone instead of one: does the loss end higher?", answer),
+    x="round length", y="loss at the end", paired=True,
 )
 
 # %% [markdown]
@@ -1092,13 +1142,20 @@ speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
 raced = {text: race(text) for text in bandwidths}
 
 # %% tags=["cover"]
+first = {}
+for text in bandwidths:
+    there = {name: seconds for name, seconds in raced[text].items() if seconds}
+    first[text] = min(there, key=there.get, default="nobody")
 figures.races(
     [
         figures.Timing(name, raced[text][name], foretold(name, speeds[text]) if entries[name] else None, group=text)
         for text in bandwidths
         for name in racers
     ],
-    f"Who is first at a loss of {target}, over slow links and over fast ones?",
+    figures.answered(
+        f"Who is first at a loss of {target}, over slow links and over fast ones?",
+        "; ".join(f"{text}: {first[text]}" for text in (bandwidths[0], bandwidths[-1])),
+    ),
 )
 
 # %%

@@ -598,10 +598,15 @@ else:
 
 # %%
 since = stepped[0]["s"] if stepped else 0.0
+answer = None
+if [group[0]["world"] for group in groups] == [4, 3, 4]:
+    idle_s = [after[0]["s"] - before[-1]["s"] for before, after in pairwise(groups)]
+    answer = f"all, for {idle_s[0]:.1f} s after the kill, {idle_s[1]:.1f} s at the return"
 rows = {f"agent {node}": [row["s"] - since for row in stepped if row["node"] == node] for node in range(4)}
 events = {"agent 2 is killed": killed_s, "agent 2 starts again": back_s if killed_s else None}
 events = {what: at - since for what, at in events.items() if at is not None and at > since}
-figures.lanes(rows, events, "An agent of four is killed and comes back: who does nothing, and when?", "a tick is a step", "step")
+asks = "An agent of four is killed and comes back: who does nothing, and when?"
+figures.lanes(rows, events, figures.answered(asks, answer), "a tick is a step", "step")
 
 # %%
 own = signature(dynamic_rendezvous.DynamicRendezvousHandler.from_backend).parameters
@@ -962,16 +967,19 @@ def daly(tau_min, day):
     return 100 * formulas.effective_share(tau_min / 60 * hour_s, day["save_s"], day["restart_s"], mtbf_s)
 
 # %%
-points, swept = [[(1, None)]] * 2, []
+points, swept, answer = [[(1, None)]] * 2, [], None
 if rows:
+    most, off = max(rows, key=lambda name: rows[name][1]), max(abs(row[1] - row[3]) for row in rows.values())
+    young = "yes" if most == "Young's interval" else "no"
+    answer = f"within {off:.1f} points; {young}: {most} keeps {rows[most][1]:.0f} %"
     points = [[(row[0], row[k]) for row in rows.values()] for k in (1, 2)]
     sweep = [min(rows.values())[0] * 1.2**k for k in range(-3, 18)]
     swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.2 * max(rows.values())[0]]
     swept = sorted([*swept, *((row[0], row[3]) for row in rows.values())])  # and at the live days' own intervals
 figures.curves(
     [figures.Curve("a live day", points[0], swept), figures.Curve("your replay", points[1])],
-    "How near do live ranks come to Daly, and is Young's interval best?", x="minutes between two saves", y="goodput (%)",
-    growth=True,
+    figures.answered("How near do live ranks come to Daly, and is Young's interval best?", answer),
+    x="minutes between two saves", y="goodput (%)", growth=True,
 )
 
 # %%
@@ -1541,7 +1549,15 @@ def flipped(bit=30):
     runs = {f"bit {bit}, unnoticed": launch(watched, 4, args=(12, bit, False), device="cpu"), "found and mended": mended}
     courses = {name: [row["loss"] for row in run.reports[0]] for name, run in runs.items()}
     asks = "A bit of one weight on one rank flips after step 12: does the loss show it?"
-    return figures.histories(courses, asks, y="loss", log=True)
+    answer = None
+    if all(run.state == "done" for run in runs.values()):
+        flawed, whole = (course[12:] for course in courses.values())
+        off = [abs(a / b - 1) for a, b in zip(flawed, whole)]
+        shows = [place for place, far in enumerate(off) if not far < 0.05]  # not a number, too
+        answer = f"no: at most {100 * max(off):.1g} % from the mended run"
+        if shows:
+            answer = f"yes, at step {13 + shows[0]}: {flawed[shows[0]]:.3g} instead of {whole[shows[0]]:.3g}"
+    return figures.histories(courses, figures.answered(asks, answer), y="loss", log=True)
 
 knobs(flipped, bit=[0, 12, 22, 25, 30, 31])
 

@@ -889,7 +889,13 @@ others = [Plan(8, 4, 32, 1, plan_batch, recomputed="whole")]
 others += [Plan(8, 8, 16, 1, plan_batch, recomputed=kind) for kind in ("", "attention", "whole")]
 chosen = planned(plan_gpus, plan_batch)
 rows = {named(plan): training_step.memory(model, plan) for plan in ([chosen] if chosen else []) + others}
-figures.stacks({f"GPT-3 on {plan_gpus:,} GPUs, first stage": rows}, "Which plans fit?", limit=("80 GB", 80e9))
+held = {name: sum(parts.values()) for name, parts in rows.items()}
+over = [name for name, size_bytes in held.items() if size_bytes > 80e9]
+answer = f"{len(held) - len(over)} of {len(held)} fit; the largest needs {max(held.values()) / 1e9:.0f} GB"
+if len(over) == 1:
+    answer = f"all but {over[0]}, {held[over[0]] / 1e9:.0f} GB"
+asks = figures.answered("Which plans fit?", answer)
+figures.stacks({f"GPT-3 on {plan_gpus:,} GPUs, first stage": rows}, asks, limit=("80 GB", 80e9))
 
 # %%
 def days(plan, tokens=300e9):
@@ -964,8 +970,15 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
         "as well used as on 1,024": [(gpus, first / gpus) for gpus in plans],
     }
     asks = "GPT-3 on ever more GPUs: what do ten times as many buy?"
+    answer = None
+    if {1_024, large_gpus} <= set(plans):
+        taken = dict(rows["with failures"])
+        slow, quick = taken[1_024], taken[large_gpus]
+        answer = f"{slow / quick:.1f} times the speed: {quick:.1f} days instead of {slow:.1f}"
     curves = [figures.Curve(name, predicted=points) for name, points in rows.items()]
-    return figures.curves(curves, asks, x="GPUs", y="training (days)", log=True) if plans else figures.not_yet("Exercise 16.4")
+    if not plans:
+        return figures.not_yet("Exercise 16.4")
+    return figures.curves(curves, figures.answered(asks, answer), x="GPUs", y="training (days)", log=True)
 
 # %% [markdown]
 # Restart, storage and price were assumed. Turn the knobs: what hurts most, slow storage, slow restarts, or worse machines?
@@ -1014,7 +1027,10 @@ bars = [
     figures.Timing(name, seconds, sum(by_parts(v, ways[name]).values()), group=f"{v} chunk{'s' * (v > 1)}")
     for (v, name), seconds in took.items()
 ]
-figures.race(bars, "How much faster is a step with overlap, for 1 chunk and for more?", simulated=True)
+faster = {v: 100 * (took[v, "no overlap"] / took[v, "overlap"] - 1) for v in chunked}
+answer = f"{faster[chunked[0]]:.0f} % for {chunked[0]} chunk, {faster[chunked[-1]]:.0f} % for {chunked[-1]}"
+asks = "How much faster is a step with overlap, for 1 chunk and for more?"
+figures.race(bars, figures.answered(asks, answer), simulated=True)
 
 # %%
 sums_s, least, most = by_parts(1, False)["data parallel"], chunked[0], chunked[-1]
@@ -1048,9 +1064,13 @@ for gpus, yours in plans.items():
         print(f"{gpus:6,} {name:13} {named(plan):32} {chunks:9} {searched[name][-1][1]:6.2f} s, {shorter:4.1f} % shorter")
 
 # %%
+last_s = {name: points[-1][1] for name, points in searched.items() if points}
+saved = {name: f"{100 * (1 - seconds / last_s['your plan']):.0f} %" for name, seconds in last_s.items()}
+answer = f"overlap {saved['with overlap']}, chunks {saved['with chunks']}, both {saved['both']}" if saved else None
+asks = f"{large_batch:,} sequences on {max(plans, default=0):,} GPUs: how much of a step do chunks and overlap save?"
 figures.curves(
     [figures.Curve(name, predicted=points) for name, points in searched.items()],
-    f"{large_batch:,} sequences on ever more GPUs: what do chunks and overlap save?", x="GPUs", y="time of a step (s)", log=True,
+    figures.answered(asks, answer), x="GPUs", y="time of a step (s)", log=True,
 ) if plans else figures.not_yet("Exercise 16.4")
 
 # %% [markdown]
@@ -1150,10 +1170,14 @@ print(f"rank 37 of {sharded_over:,} once more …", flush=True)
 evenly = fake_rank(build, example, sharded_over, 37, plan=longer_side)
 parts = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
 rows = {"along dimension 0": rank_37, "along the longer side": evenly}
+held = [sum(getattr(found, field) for field in parts.values()) / 1e6 for found in rows.values()]
+answer = f"{held[0]:.3g} MB along dimension 0, {held[1]:.3g} MB along the longer side"
+if held[0] == held[1]:
+    answer = f"{held[0]:.3g} MB either way"
 figures.stacks(
     {"rank 37": {name: {part: getattr(found, field) for part, field in parts.items()} for name, found in rows.items()}
      | {"ZeRO's formula": sharding.memory(count, sharded_over, 3, 4, 4, 8)}},
-    f"fully_shard over {sharded_over:,} ranks: what does rank 37 hold?",
+    figures.answered(f"fully_shard over {sharded_over:,} ranks: what does rank 37 hold?", answer),
 )
 
 # %% [markdown]

@@ -72,6 +72,17 @@ def test_the_finding_says_what_one_record_has_and_the_other_lacks() -> None:
     )
 
 
+def test_the_part_of_the_collectives_in_which_another_rank_works_is_a_number_per_rank() -> None:
+    assert picture.at_work(run((11.0, 15.0)), 2) == {1: pytest.approx(0.75)}
+    assert picture.at_work(run(), 2) == {1: 0.0}
+
+
+def test_a_step_s_events_are_counted_for_each_record() -> None:
+    sent = (Transfer(0, 1, 8, 11.0, 12.0), Transfer(1, 0, 8, 12.0, 13.0))
+    seen = picture.in_step(run((0.0, 3.0), (11.0, 15.0), transfers=sent), 2)
+    assert seen == {"operators": 1, "collectives": 1, "messages": 2}
+
+
 def test_time_in_both_counts_once() -> None:
     assert picture.together_s([(0, 2), (1, 3)], [(2.5, 9), (0, 1)]) == pytest.approx(1.5)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, question
+from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, followed, question
 
 TABLES = sorted((Path(__file__).parent / "pictures").glob("[0-9][0-9].md"))
 HEAD = ["picture", "question", "read in five seconds", "yes, or what was changed"]
@@ -23,13 +23,13 @@ def rows(table: Path) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def written(words: ast.expr, names: dict[str, ast.expr]) -> str:
+def written(words: ast.expr, names: dict[str, list[ast.Assign]]) -> str:
     """A string as it stands in the source, with the code of what is put in; a variable is followed to where it was written."""
-    if isinstance(words, ast.Name):
-        words = names[words.id]
+    words = followed(words, names)
     if isinstance(words, ast.Constant):
         return words.value
 
+    assert isinstance(words, ast.JoinedStr)
     parts = []
     for part in words.values:
         parts.append(part.value if isinstance(part, ast.Constant) else f"{{{ast.unparse(part.value)}}}")

@@ -4,13 +4,12 @@ import ast
 
 import pytest
 
-from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, code_cells, question
+from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, code_cells, followed, question
 
 
-def ends(words: ast.expr, names: dict[str, ast.expr]) -> str:
+def ends(words: ast.expr, names: dict[str, list[ast.Assign]]) -> str:
     """The last characters of a string as they stand in the source; a variable is followed to where it was written."""
-    if isinstance(words, ast.Name):
-        words = names[words.id]
+    words = followed(words, names)
     if isinstance(words, ast.JoinedStr):
         words = words.values[-1]
     assert isinstance(words, ast.Constant), f"line {words.lineno}: the question's end is not written here"

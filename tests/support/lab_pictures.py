@@ -7,6 +7,7 @@ from pathlib import Path
 
 from worldsize import figures
 
+ANSWERS = {"answered", "at_work", "growing", "in_step", "middle_step", "same"}  # words and numbers for a picture: they draw none
 SOURCES = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
 ASKED = {
     name: list(inspect.signature(getattr(figures, name)).parameters)
@@ -20,7 +21,9 @@ def calls(source: Path) -> list[tuple[str, ast.Call]]:
     found = []
     for node in ast.walk(ast.parse(_python(source.read_text()))):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("figures."):
-            found.append((ast.unparse(node.func).removeprefix("figures."), node))
+            name = ast.unparse(node.func).removeprefix("figures.")
+            if name not in ANSWERS:
+                found.append((name, node))
     return found
 
 
@@ -49,9 +52,18 @@ def _asked(words: ast.expr | None) -> ast.expr | None:
     return words
 
 
-def assigned(source: Path) -> dict[str, ast.expr]:
-    found = {}
+def assigned(source: Path) -> dict[str, list[ast.Assign]]:
+    """The assignments to each name of a source, from top to bottom."""
+    found: dict[str, list[ast.Assign]] = {}
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = _asked(node.value)
-    return found
+            found.setdefault(node.targets[0].id, []).append(node)
+    return {name: sorted(each, key=lambda node: node.lineno) for name, each in found.items()}
+
+
+def followed(words: ast.expr, names: dict[str, list[ast.Assign]]) -> ast.expr:
+    """What a name stands for: its last assignment before, or of a function's parameter the first one after."""
+    if not isinstance(words, ast.Name):
+        return words
+    before = [node for node in names[words.id] if node.lineno < words.lineno]
+    return _asked(before[-1].value if before else names[words.id][0].value)

@@ -17,8 +17,8 @@ from worldsize.figures.frame.heading import answered
 from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
-from worldsize.figures.one_step.step_timelines import overlaps
-from worldsize.figures.one_step.two_records import two_records
+from worldsize.figures.one_step.step_timelines import middle_step, overlaps
+from worldsize.figures.one_step.two_records import at_work, in_step, two_records
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
@@ -38,9 +38,9 @@ from worldsize.figures.weight_paths import paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
-    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "answered", "bands", "bandwidth_ladder",
-    "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
-    "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
-    "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
-    "timeline", "two_level_rings", "two_records", "waiting", "zero_stages",
+    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "answered", "at_work", "bands",
+    "bandwidth_ladder", "collective_strip", "contributions", "curves", "descents", "histories", "in_step", "intervals",
+    "kept_work", "lanes", "links", "matrix_cuts", "messages", "middle_step", "moved", "not_yet", "outcomes", "overlaps",
+    "paths", "pipeline", "placement", "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares",
+    "spreads", "stacks", "steps", "tallies", "timeline", "two_level_rings", "two_records", "waiting", "zero_stages",
 ]  # fmt: skip

@@ -285,7 +285,7 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
 def line(*clauses: str) -> str:
     """Join clauses to a finding and capitalize its first word, unless that is a name of code."""
     sentence = "; ".join(filter(None, clauses))
-    first = sentence.split(" ", 1)[0].rstrip(":")
+    first = sentence.split(" ", 1)[0].rstrip(",:;")
     if first.isalpha() and first.islower():
         return sentence[0].upper() + sentence[1:]
     return sentence

@@ -123,6 +123,25 @@ def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track
     return rows
 
 
+def in_step(run: Any, works_a_step: int, rank: int = 0) -> dict[str, int]:
+    """Return how many operators and collectives the profiler shows of a rank's last step, and the record how many messages."""
+    counts = {"operators": 0, "collectives": 0, "messages": 0}
+    for track in tracks(run.trace, run[rank], works_a_step, rank):
+        what = track.what.split(",")[0]
+        if what in counts:
+            counts[what] += track.events
+    return counts
+
+
+def at_work(run: Any, works_a_step: int, rank: int = 0) -> dict[int, float]:
+    """Return the part of a rank's collectives, 0 to 1, in which each other rank still works: {rank: part}."""
+    shown = tracks(run.trace, run[rank], works_a_step, rank)
+    under_way = [interval for track in shown if track.kind == "collective" for interval in track.intervals]
+    whole_s = covered_s(under_way)
+    others = {int(track.what.removeprefix("work, rank ")): track.intervals for track in shown if track.kind == "compute"}
+    return {other: together_s(under_way, work) / whole_s if whole_s else 0.0 for other, work in others.items() if other != rank}
+
+
 def finding(shown: Sequence[Track], rank: int) -> str:
     """Say how long a collective is under way and who works meanwhile, and which events a record lacks."""
     whole_s = _end_s(shown)
