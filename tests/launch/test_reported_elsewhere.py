@@ -116,7 +116,8 @@ def batch_norm():
 def test_synchronized_batch_norm_on_cpu_is_refused_with_its_line():
     with pytest.raises(RankFailed) as failed:
         launch(batch_norm, 2)
-    assert "SyncBatchNorm expected input tensor to be on" in str(failed.value) and "nn.SyncBatchNorm(4)(rows())" in str(failed.value)
+    said = str(failed.value)
+    assert "SyncBatchNorm expected input tensor to be on" in said and "nn.SyncBatchNorm(4)(rows())" in said
 
 
 def test_a_layer_that_is_unfrozen_after_wrapping_is_the_one_that_differs():
