@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from worldsize.formulas import sharding
-from worldsize.pytorch import fake_world
+from worldsize.pytorch import abilities, fake_world
 from worldsize.pytorch.fake_world import fake_rank
 
 WIDTH, RANKS = 256, 10_000
@@ -134,8 +134,8 @@ def test_the_callers_process_keeps_no_group(on_4):
 
 
 def test_a_pytorch_without_the_fake_group_is_named(monkeypatch):
-    monkeypatch.setattr(fake_world, "FAKE_GROUP", "torch.testing._internal.nowhere.fake_pg")
-    with pytest.raises(RuntimeError, match=r"expected PyTorch 2\.13 .* Install torch==2\.13"):
+    monkeypatch.setattr(abilities, "FAKE_GROUP", "torch.testing._internal.nowhere.fake_pg")
+    with pytest.raises(RuntimeError, match=r"expected a PyTorch with its private .* Install torch==2\.13"):
         fake_rank(build, example, 4)
 
 

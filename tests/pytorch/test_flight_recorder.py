@@ -132,7 +132,7 @@ def test_a_run_longer_than_the_recorder_s_memory_is_recorded_whole():
 
 def test_a_torch_without_a_recorder_says_what_is_missing():
     def without():
-        flight_recorder._dump = None
+        flight_recorder.dump_recorder = None
         dist.init_process_group("gloo")
         DistributedDataParallel(nn.Linear(4, 4))(torch.ones(2, 4)).sum().backward()
         dist.barrier()

@@ -22,14 +22,13 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from worldsize.failures import Wait, where_it_waits
+from worldsize.pytorch.abilities import name_here
 from worldsize.trace import Collective, Event, MessageKind, Span
 
 OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
 )  # fmt: skip
-# PyTorch 2.13 keeps these names and calls the newer ones; earlier versions have only these
-_OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 RENDEZVOUS = ("init_process_group", "new_group")
 _MESSAGES: dict[str, MessageKind] = {"send": "send", "recv": "recv", "recv_anysource": "recv"}  # methods of a ProcessGroup
 _OWN_MEETING = {"timeout", "store", "init_method", "use_local_synchronization"}  # arguments
@@ -99,7 +98,7 @@ class CollectiveLog:
         """Wrap the functions of `torch.distributed` in this process."""
         wrapped = {}
         for op in OPERATIONS:
-            name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
+            name = name_here(op)
             wrapped[name] = self._recorded(op, getattr(distributed_c10d, name))
         for name in RENDEZVOUS:
             wrapped[name] = self._waiting_in(self._meeting(getattr(distributed_c10d, name), name), name)

@@ -1,12 +1,12 @@
 """A rank of a world of any size under PyTorch's own sharding: its memory and its messages, in one process.
 
 PyTorch's `fake` process group answers every collective at once and moves nothing. Real `fully_shard` and `parallelize_module`
-thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is private to PyTorch
-(`torch.testing._internal`), so `pyproject.toml` pins one minor release and only this file names it. The world lives in its own
-process. Left out: other ranks' memory (ask for another rank), traffic inside a collective, NCCL's buffers.
+thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is private to PyTorch, so
+a version may lack it. The world lives in its own process. Left out: other ranks' memory (ask for another rank), traffic inside
+a collective, NCCL's buffers.
 """
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -23,10 +23,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from worldsize.pytorch.abilities import FAKE_GROUP, has_fake_group
 from worldsize.pytorch.live_bytes import LiveBytes
 
-FAKE_GROUP = "torch.testing._internal.distributed.fake_pg"
-TORCH = "2.13"  # the minor release that pyproject.toml pins
+TESTED = "2.13"  # the release of constraints.txt
 # part of a dispatcher operation's name -> its name in torch.distributed
 _NAMES = {
     "allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "allreduce": "all_reduce",
@@ -107,14 +107,10 @@ def fake_rank(
         raise ValueError(f"fake_rank: expected a rank from 0 to {world_size - 1}, got rank {rank!r} of {world_size!r}.")
     if torch.Size(sizes.values()).numel() != world_size:
         raise ValueError(f"fake_rank: the mesh {sizes} doesn't hold {world_size} ranks. Its sizes must multiply to that number.")
-    try:
-        fake_group = importlib.util.find_spec(FAKE_GROUP)
-    except ModuleNotFoundError:
-        fake_group = None
-    if fake_group is None:
+    if not has_fake_group():
         raise RuntimeError(
-            f"fake_rank: expected PyTorch {TORCH} with its private {FAKE_GROUP}, got PyTorch {torch.__version__} without it. "
-            f"Install torch=={TORCH}.*, the version this course is tested with."
+            f"fake_rank: expected a PyTorch with its private {FAKE_GROUP}, got PyTorch {torch.__version__} without it. "
+            f"Install torch=={TESTED}.*, which has it."
         )
 
     with tempfile.TemporaryDirectory() as folder:

@@ -15,15 +15,15 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
+from worldsize.pytorch.abilities import pickle_recorder
 from worldsize.trace import Collective, Trace, Transfer
 
 NOTES_BYTES = 2_000  # gloo's own bytes on a connection, beside the data of a few collectives
@@ -31,7 +31,6 @@ _RECEIVED_AT = 128  # offset of tcpi_bytes_received in Linux's struct tcp_info
 _INFO_BYTES = 256  # more than tcp_info up to that field
 _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi):_?(\w+)")
 _AT_MOST_S = 1.0
-_dump: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)  # absent from an older torch
 _meetings = count()
 
 
@@ -158,8 +157,8 @@ def _wait_for_threads() -> None:
     DDP goes on once its result is there, but a thread of gloo tells the profiler of the end a moment later.
     """
     until_s = time.monotonic() + _AT_MOST_S
-    while _dump is not None and time.monotonic() < until_s:
-        if not pickle.loads(_dump(includeStackTraces=False, onlyActive=True)).get("entries"):
+    while pickle_recorder is not None and time.monotonic() < until_s:
+        if not pickle.loads(pickle_recorder(includeStackTraces=False, onlyActive=True)).get("entries"):
             return
         time.sleep(0.001)
 

@@ -3,7 +3,7 @@
 The recorder keeps the last 2,000 collectives: group, number, operation, sizes, dtypes, and whether each is over; before PyTorch
 2.13 perhaps only where TORCH_FR_BUFFER_SIZE is set, so each rank has it. With gloo it knows no end times, and no messages between
 two ranks. `pytorch.collective_log` sees calls from Python, with their ends; this module adds what that cannot see: DDP's buckets,
-DTensor, functional collectives. An older torch lacks the recorder: beside this module only `pytorch.observed_step` asks for it.
+DTensor, functional collectives.
 """
 
 import json
@@ -12,16 +12,12 @@ import pickle
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
+from worldsize.pytorch.abilities import dump_recorder, pickle_recorder
 from worldsize.pytorch.collective_log import CollectiveLog
 from worldsize.trace import Collective
 
-_dump: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)
-_pickled: Callable | None = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)  # the same in half the time
 RECORDS = 2000  # that it holds
 _MANY = 1500  # unseen entries after which it is read
 _BYTES = {  # 1 for all others
@@ -70,14 +66,14 @@ class FlightRecorder:
 
     def posted(self) -> int:
         """Return how many collectives and messages this process has posted, a cheap question."""
-        if _dump is None:
+        if dump_recorder is None:
             return 0
-        status = json.loads(_dump(includeCollectives=False)).get("pg_status", {})
+        status = json.loads(dump_recorder(includeCollectives=False)).get("pg_status", {})
         return sum(max(0, int(group["last_enqueued_collective"])) for group in status.values())
 
     def missing(self) -> bool:
         """Return True if this process has used `torch.distributed` and its torch has no recorder."""
-        return _dump is None and bool(self.log.meetings)
+        return dump_recorder is None and bool(self.log.meetings)
 
     def keep_up(self, origin_s: float) -> None:
         """Read the recorder if its ring buffer could lose entries that only it has seen."""
@@ -87,7 +83,7 @@ class FlightRecorder:
     def rows(self, origin_s: float) -> tuple[Collective, ...]:
         """Return the collectives that Python did not see, in seconds since `origin_s`. Their ends are known to the end of the
         backward pass that posted them; else they are shown without duration."""
-        if _dump is None or self.posted() - self._enqueued == self.log.calls - self._calls:
+        if dump_recorder is None or self.posted() - self._enqueued == self.log.calls - self._calls:
             return tuple(self._rows)
         running = self._read(origin_s)
         return (*self._rows, *running)
@@ -136,12 +132,12 @@ class FlightRecorder:
 
     def entries(self, active: bool = False, first: int = 0) -> list[Entry]:
         """Return what the recorder holds from record `first` on, in order; with `active` only what is not over."""
-        if _dump is None:
+        if dump_recorder is None:
             return []
-        if _pickled is not None:
-            held = pickle.loads(_pickled(includeStackTraces=False, onlyActive=active))
+        if pickle_recorder is not None:
+            held = pickle.loads(pickle_recorder(includeStackTraces=False, onlyActive=active))
         else:
-            held = json.loads(_dump(onlyActive=active))
+            held = json.loads(dump_recorder(onlyActive=active))
 
         listed: list[Entry] = []
         for row in held.get("entries", ()):

@@ -7,7 +7,6 @@ which cloudpickle 3.1.3 replaces by "<dynamic-code>": a traceback names the cell
 
 from __future__ import annotations
 
-import functools
 import io
 import pickle
 import sys
@@ -31,8 +30,10 @@ class Pickler(cloudpickle.Pickler):
             return make, tuple(obj.co_filename if value == _NO_FILE else value for value in values)
         torch = sys.modules.get("torch")
         if hasattr(torch, "nn"):  # imported, and not half
+            from worldsize.pytorch.abilities import newer_types
+
             kind = type(obj)
-            if kind is torch.Tensor and obj.dtype in _newer_types():
+            if kind is torch.Tensor and obj.dtype in newer_types():
                 return loaded, (_saved(obj),)
             if kind is torch.UntypedStorage:
                 return storage_of, (torch.empty(0, dtype=torch.uint8, device=obj.device).set_(obj),)
@@ -84,13 +85,6 @@ def _refuse_wrapped(model: torch.nn.Module) -> None:
             f"rank's shards, p.to_local()"
         )
 
-
-@functools.cache
-def _newer_types() -> frozenset[torch.dtype]:
-    """Return the types of tensors that torch's plain pickle does not read back; none where torch does not tell."""
-    import torch
-
-    return frozenset(getattr(torch.storage, "_new_dtypes", set)())
 
 
 def _saved(tensor: torch.Tensor) -> bytes:

@@ -20,6 +20,7 @@ from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.fabric.shaping import Shaped
+from worldsize.pytorch import abilities
 from worldsize.pytorch.collective_log import CollectiveLog
 
 
@@ -38,9 +39,8 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 def read_environment() -> None:
     """Read variables anew that torch reads at import only, which was in the fork server."""
     dist.set_debug_level_from_env()
-    init_logs = getattr(torch._logging._internal, "_init_logs", None)  # torch's own, private
-    if "TORCH_LOGS" in os.environ and init_logs is not None:
-        init_logs()
+    if "TORCH_LOGS" in os.environ and abilities.read_log_settings is not None:
+        abilities.read_log_settings()
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
