@@ -93,6 +93,8 @@ answers.mistake("one_server_whatever_is_asked", {"hosts[servers:]": "hosts[serve
 answers.mistake("sorts_the_hosts",
     {"servers =": "rank, hosts = sorted(hosts).index(hosts[rank]), sorted(hosts)\nservers ="},
     "'cluster': expected 'chief' to be", "It holds a host of")
+answers.mistake("sorts_the_workers", {"hosts[1:servers]": "sorted(hosts[1:servers])"},
+    "'cluster': expected 'worker' to be", "The order counts: an index is a place in this list")
 answers.mistake("counts_servers_on_from_the_workers", {
     "return": """
         if task["type"] == "ps":

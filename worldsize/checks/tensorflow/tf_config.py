@@ -33,10 +33,10 @@ def cluster_config(arena: Arena, fn: Callable) -> Iterable[Case]:
     cases = []
     workers, servers = (arena.draws.randint(*span) for span in DRAWN)
     for count, ps in ((1 + workers + servers, servers), *PLANS):
-        # in neither ascending nor descending order: an answer that sorts them fails
-        lowest, *others = sorted(arena.draws.sample(range(10, 100), count))
-        arena.draws.shuffle(others)
-        hosts = [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
+        numbers = arena.draws.sample(range(10, 100), count)
+        lowest = numbers.pop(numbers.index(min(numbers)))
+        numbers.insert(count - ps - 1, lowest)  # the last worker: an answer that sorts hosts or workers fails
+        hosts = [f"node{number}:2222" for number in numbers]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         name = f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0"
         cases.append(Case(name, partial(_called, arena, fn, hosts, ps), partial(_examine_all, hosts=hosts, jobs=jobs)))
