@@ -122,6 +122,7 @@ def test_what_no_mistake_explains_is_told_as_numbers(got, words):
 def test_a_check_may_say_something_else_of_what_no_mistake_explains():
     wanted = Expected("it", [np.array([1 / 3])], rounding=1e-10, otherwise=went_through_float32)
     assert wanted.wrong([np.array([1 / 3], "float32").astype("float64")]).endswith(SINGLE_WORDS)
+    assert SINGLE_WORDS not in wanted.wrong([np.array([0.3])])
     assert went_through_float32(0, np.array([1 / 3]), np.array([1 / 3], "float32")) == ""  # float32 was asked for
 
 
