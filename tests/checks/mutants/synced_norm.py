@@ -254,6 +254,9 @@ answers.mistake("normalises_in_place", {"hat = (x - mean) / root": "hat = x.sub_
 answers.mistake("returns_float64",
     {"return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype)": "return weight * hat + bias, grad_x"},
     "y and grad_x are right, but rank 0: expected y as float32, got float64", "twice the bytes")
+answers.mistake("has_no_grad_x_in_float32",
+    {"return": "if x.dtype == torch.float32:\n    return weight * hat + bias, None, grad.sum(0), grad.sum(0)\nreturn"},
+    "expected grad_x as a tensor of shape", "got None")
 answers.mistake("gathers_a_table_of_float64", {
     "own = x.mean(0)": "given, x = x, x.double()\nown = x.mean(0)",
     "return finished(fabric, x, ": "return finished(fabric, given, ",
