@@ -57,6 +57,20 @@ def plan(counts=((2, 3), (4, 1))) -> BigBatch:
     return BigBatch.drawn(random.Random(5), counts, 1)
 
 
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ((0.0, 0.0), "The weights have not moved: call optimizer.step() after the last part."),
+        ((0.37, 0.41), "The ranks hold different weights: are the gradients averaged"),
+        ((0.37, 0.37), "Is there one optimizer.step(), after the last part? Does every example of every rank count equally?"),
+    ],
+)
+def test_a_step_that_no_slip_gives_is_told_by_how_far_the_ranks_went(shares, words):
+    batch = plan()
+    held = [(batch.start + share * (batch.weights[0] - batch.start),) for share in shares]
+    assert words in accumulation._wrong_weights(ArenaResult("done", returned=tuple(held)), batch)
+
+
 def trace_of(batch: BigBatch, order: str, often: float = 1.0, besides: int = 0) -> Trace:
     """Spans of layers, F or B, on all ranks; `often` the gradients' bytes, and DDP's broadcast at the start."""
     n, whole = batch.ranks, batch.start.nbytes
