@@ -102,6 +102,7 @@ matrix: $(VENV)/.dev
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
+	$(if $(ARGS),,@$(RUN) python -m tests.support.written)
 
 # build/site, from the full runs that `make soak PART=labs` left; a lab without a run is run now
 site: $(VENV)/.dev

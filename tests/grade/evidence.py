@@ -106,5 +106,9 @@ def page() -> str:
     return HEAD + "\n".join(lines) + ALONE + "\n".join(alone) + "\n"
 
 
-if __name__ == "__main__":
+def write() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -271,14 +271,19 @@ def _plain(text: str) -> str:
     return "".join(pieces)
 
 
+def write(lab: str, anew: bool = False) -> None:
+    """Write a lab's page, and what the checks say of its wrong answers; `anew` asks the checks again."""
+    sentences = judged(lab, {} if anew else kept(lab))
+    text = json.dumps(sentences, indent=1, ensure_ascii=False) + "\n"
+    (TABLES / f"{lab}.json").write_text(text, encoding="utf-8")
+    (PAGES / f"{lab}.md").write_text(page(lab, sentences), encoding="utf-8")
+
+
 def main() -> None:
     """Write the pages of the labs that are named, else of all."""
     asked = [word for word in sys.argv[1:] if not word.startswith("-")]
     for lab in asked or SOURCES:
-        sentences = judged(lab, {} if "--anew" in sys.argv else kept(lab))
-        text = json.dumps(sentences, indent=1, ensure_ascii=False) + "\n"
-        (TABLES / f"{lab}.json").write_text(text, encoding="utf-8")
-        (PAGES / f"{lab}.md").write_text(page(lab, sentences), encoding="utf-8")
+        write(lab, anew="--anew" in sys.argv)
         print(f"lab {lab}", flush=True)
 
 

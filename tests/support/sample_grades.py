@@ -81,10 +81,17 @@ def kept_digest() -> str:
         return picture.text.get("page", "")  # type: ignore[attr-defined]  # a PNG has it
 
 
-def main() -> None:
+def is_stale() -> bool:
+    return kept_digest() != digest(sample_page())
+
+
+def write_table() -> None:
+    GRADING.write_text(with_sample_table(GRADING.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def take_picture() -> None:
     from playwright.sync_api import sync_playwright
 
-    GRADING.write_text(with_sample_table(GRADING.read_text(encoding="utf-8")), encoding="utf-8")
     html = sample_page()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "page.html"
@@ -100,8 +107,9 @@ def main() -> None:
         PICTURES.mkdir(exist_ok=True)
         with Image.open(f"{folder}/page.png") as picture:
             picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(PAGE, pnginfo=about, optimize=True)
-    sys.stdout.write(f"wrote {GRADING}\nwrote {PAGE}\n")
+    sys.stdout.write(f"wrote {PAGE}\n")
 
 
 if __name__ == "__main__":
-    main()
+    write_table()
+    take_picture()
