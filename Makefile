@@ -71,7 +71,7 @@ define install
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; rm $(VENV)/.unfinished; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak matrix build site bench support constraints clean
+.PHONY: lab known-lab setup test quick soak matrix build pages site bench support constraints clean
 
 # stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
 QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
@@ -102,7 +102,10 @@ matrix: $(VENV)/.dev
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
-	$(if $(ARGS),,@$(RUN) python -m tests.support.written)
+
+# what documents tell of exercises, checks and wrong answers
+pages: $(VENV)/.dev
+	@$(RUN) python -m tests.support.written
 
 # build/site, from the full runs that `make soak PART=labs` left; a lab without a run is run now
 site: $(VENV)/.dev

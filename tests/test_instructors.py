@@ -75,12 +75,12 @@ def test_the_minutes_of_a_day_are_those_of_its_labs():
 
 def test_the_sample_table_is_what_grading_prints():
     made = sample_grades.with_sample_table(GRADING)
-    assert made == GRADING, "docs/grading.md has another table: make build"
+    assert made == GRADING, "docs/grading.md has another table: make pages"
 
 
 def test_the_picture_of_a_page_is_of_what_feedback_writes():
     made = sample_grades.digest(sample_grades.sample_page())
-    assert sample_grades.kept_digest() == made, f"{sample_grades.PAGE} is stale: make build"
+    assert sample_grades.kept_digest() == made, f"{sample_grades.PAGE} is stale: make pages"
 
 
 def test_the_sizes_are_of_labs_that_there_are():

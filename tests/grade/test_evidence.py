@@ -18,4 +18,4 @@ def test_what_only_the_answers_own_process_can_see_has_no_points():
 
 
 def test_the_page_is_the_table():
-    assert PAGE.read_text(encoding="utf-8") == page(), f"{PAGE}: run `make build`"
+    assert PAGE.read_text(encoding="utf-8") == page(), f"{PAGE}: run `make pages`"

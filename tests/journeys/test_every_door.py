@@ -27,6 +27,7 @@ NOT_ENTERED = {
     "make matrix": "installs gigabytes in five environments; each corner is typed each night",
     "make constraints": "downloads the newest versions of all packages",
     "make bench": "minutes for each peer, which `tests/test_bench.py` runs in small",
+    "make pages": "its pages are compared with what is made anew: `test_evidence`, `test_teaching_pages`, `test_instructors`",
     "make support": "minutes of TensorFlow; `tests/tf` runs the same trials",
 }
 

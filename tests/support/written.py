@@ -1,4 +1,4 @@
-"""Write what documents say of exercises, their checks and wrong answers. `make build` runs this after `worldsize build`.
+"""Write what documents say of exercises, their checks and wrong answers. `make pages` runs this.
 
     python -m tests.support.written
 

@@ -1,7 +1,7 @@
-"""What this PyTorch offers of what another lacks: newer names, and names of its own that it may change.
+"""Abilities that one PyTorch has and another lacks: newer names, and names of its own that it may change.
 
 Everything that a version from 2.9 on may lack is asked for here, by name and never by a version's number. Each value is None,
-empty or False where it is missing; whoever uses it says what goes without it.
+empty or False where it is missing; its user says what goes without it.
 """
 
 import functools
