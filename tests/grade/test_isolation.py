@@ -2,10 +2,12 @@
 noticed."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import worldsize.checks
@@ -122,6 +124,14 @@ def test_a_rank_may_not_call_what_it_does_not_need(said):
     assert len(said) > len(MORE) + 40
     refused = {what: "ENOSYS" if what in ("clone3", "statx") else "EPERM" for what in said}
     assert {what: answer for what, answer in said.items() if answer != refused[what]} == {}
+
+
+def test_no_rank_that_root_grades_has_root_s_number(box):
+    """Where a rank has namespaces of its own, the server gives up root before it enters any; elsewhere the rank does."""
+    ended = arena_of(box, "import os\ndef user():\n    return os.getuid()\n").call(Submitted("user"))
+    assert ended.state == "done", ended.message
+    found = {psutil.Process(server.pid).uids().real for server in box._servers} if box.mode == "own" else set(ended.returned)
+    assert found == {os.getuid() or 65534}
 
 
 HIDDEN = """
