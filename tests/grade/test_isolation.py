@@ -127,7 +127,7 @@ def test_a_rank_may_not_call_what_it_does_not_need(said):
 
 
 def test_no_rank_that_root_grades_has_root_s_number(box):
-    """Where a rank has namespaces of its own, the server gives up root before it enters any; elsewhere the rank does."""
+    """The server gives up root before it enters namespaces of a rank's own; where a rank has none, it does so itself."""
     ended = arena_of(box, "import os\ndef user():\n    return os.getuid()\n").call(Submitted("user"))
     assert ended.state == "done", ended.message
     found = {psutil.Process(server.pid).uids().real for server in box._servers} if box.mode == "own" else set(ended.returned)
