@@ -225,7 +225,10 @@ figures.curves(
         figures.Curve("clock read too early", list(zip(sizes, early))),
         figures.Curve("after synchronize", list(zip(sizes, finished))),
     ],
-    "Which of the two timers sees that the matrices grow?",
+    figures.answered(
+        "Which of the two timers sees that the matrices grow?",
+        figures.growing({"clock read too early": early, "after synchronize": finished}),
+    ),
     x="n of an n × n product", y="seconds a product (s)", log=True, growth=True,
 )
 
@@ -329,7 +332,10 @@ if peak:
 # %%
 figures.curves(
     [figures.Curve("MLP", list(zip(sizes, mlp_mfu))), figures.Curve("small CNN", list(zip(sizes, cnn_mfu)))],
-    "Do more images a step bring a core nearer to its peak?",
+    figures.answered(
+        "Do more images a step bring a core nearer to its peak?",
+        figures.growing({"MLP": mlp_mfu, "small CNN": cnn_mfu}, last="{:.3g} %".format),
+    ),
     x="images a step", y="MFU (% of the peak)", log=True, growth=True,
 )
 
@@ -633,12 +639,17 @@ lab.measure("scaled", scaled[-1])
 
 # %% tags=["cover"]
 g = ratio(serial_s, together[0])
+answer = None
+if scaled[-1]:
+    most, best = max(zip(scaled, many))
+    of_use = "yes" if best == many[-1] else f"only up to {best}"
+    answer = f"{of_use}: {best} workers do {most:.3g} times the work of one"
 figures.curves(
     [
         figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, g, many)),
         figures.Curve("the job stays (Amdahl), same fraction", predicted=law(scaling.amdahl, g, many)),
     ],
-    "Declared compute, and a job that grows with its workers: are they all of use?",
+    figures.answered("Declared compute, and a job that grows with its workers: are they all of use?", answer),
     x="workers", y="speedup",
 )
 
@@ -654,9 +665,17 @@ if cores > 1:
 f_cnn = None if cnn_s is None else cnn_s / strong[0]
 if f_cnn is not None:
     print(f"small CNN on up to {cores} cores: {1000 * cnn_s:.1f} ms are serial, limit {scaling.amdahl_limit(f_cnn):.1f}")
+
+n, gain, answer = worlds[-1], speedups[-1], None
+if f_cnn is not None:
+    promised = scaling.amdahl(n, f_cnn)
+    holds = "yes" if abs(gain - promised) < 0.1 * promised else "no"
+    answer = f"{holds}: {n} workers are {gain:.3g} times as fast, the law says {promised:.3g}"
+    if n <= cores:
+        answer = f"not decided by this run: it had no more than {n} workers"
 figures.curves(
     [figures.Curve("small CNN", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
-    f"Does the law that was fitted up to {cores} cores hold beyond them?",
+    figures.answered(f"Does the law that was fitted up to {cores} cores hold beyond them?", answer),
     x="workers", y="speedup",
 )
 
@@ -800,20 +819,20 @@ computing, averaging = run[0] if run.state == "done" else ({}, {})
 transfer_s = cost.ring_all_reduce(2, gradient_bytes, link)
 
 def share_of_step(communication_s, seconds):
-    return communication_s / (communication_s + seconds)
+    return 100 * communication_s / (communication_s + seconds)
 
 measured = [(count, share_of_step(averaging[count], seconds)) for count, seconds in computing.items()]
 foretold = [(count, share_of_step(transfer_s, seconds)) for count, seconds in computing.items()]
 if border in computing:
     print(f"your answer, {border} images a rank: communication is to take at most {allowed:.0%} of a step;", end=" ")
-    print(f"the formula says {dict(foretold)[border]:.0%}, measured {dict(measured)[border]:.0%}")
+    print(f"the formula says {dict(foretold)[border]:.0f}%, measured {dict(measured)[border]:.0f}%")
 figures.curves(
     [
         figures.Curve("communication", measured or [(1, None)], foretold),
-        figures.Curve("what is allowed", predicted=[(count, allowed) for count in counts], limit=True),
+        figures.Curve(f"{100 * allowed:g} %", predicted=[(count, 100 * allowed) for count in counts], limit=True),
     ],
     f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
-    x="images a rank", y="communication's share of a step",
+    x="images a rank", y="communication (% of a step)",
 )
 
 # %% [markdown]
@@ -838,13 +857,13 @@ def borders(ranks=4, bandwidth=link_speed, latency=link_latency):
     chosen, images_and_s = Link(bandwidth, latency), list(computing.items())
     run = launch(declared_training, ranks, args=([s for _, s in images_and_s],), link=chosen, device="cpu")
     whole = run[0] if run.state == "done" else []
-    measured = [(count, 1 - s / step_s) for (count, s), step_s in zip(images_and_s, whole)]
+    measured = [(count, 100 * (1 - s / step_s)) for (count, s), step_s in zip(images_and_s, whole)]
 
     transfer_s = cost.ring_all_reduce(ranks, gradient_bytes, chosen)
     formula = [(count, share_of_step(transfer_s, s)) for count, s in images_and_s]
     row = figures.Curve("communication", measured or [(1, None)], formula)
     asks = f"{ranks} ranks, {bandwidth}, {latency}: how much of a step is communication?"
-    return figures.curves([row], asks, x="images a rank", y="communication's share of a step")
+    return figures.curves([row], asks, x="images a rank", y="communication (% of a step)")
 
 knobs(
     borders, ranks=[2, 4, 8], bandwidth=["1 MB/s", link_speed, "100 MB/s", "1 GB/s"],
@@ -1066,12 +1085,17 @@ if yours[team]:
     print(f"{team} ranks: yours is {yours[team]:.6f}, scikit-learn says of all images {exact:.6f}")
 
 # %%
+means = {name: [mean_of_ranks(deal(n)) for n in teams] for name, deal in deals.items()}
+answer = None
+if all(yours.values()):
+    changes = [round(max(found) - min(found), 4) for found in (means["in blocks"], yours.values())]
+    answer = "the mean of ranks in blocks by up to {:g}, yours by {:g}".format(*changes)
 figures.curves(
     [
         figures.Curve("all images (yours)", [(n, yours[n]) for n in teams], [(n, exact) for n in teams]),
-        *(figures.Curve(f"mean of ranks, {name}", [(n, mean_of_ranks(deal(n))) for n in teams]) for name, deal in deals.items()),
+        *(figures.Curve(f"mean of ranks, {name}", list(zip(teams, found))) for name, found in means.items()),
     ],
-    f"“{clothes.classes[hard]}”: does the reported average precision depend on the number of ranks?",
+    figures.answered(f"“{clothes.classes[hard]}”: does the reported average precision depend on the number of ranks?", answer),
     x="ranks", y="average precision", growth=True,
 )
 
@@ -1195,9 +1219,13 @@ def lines(name, part):
 
 one_image = paper[0] and paper[0]["activations"]
 lab.measure("outweigh", one_image and math.floor(rest(paper[0]) / one_image) + 1)
+parts = {"activations": lambda row: row["activations"], "weights, gradients, Adam": rest}
 figures.curves(
-    [lines("activations", lambda row: row["activations"]), lines("weights, gradients, Adam", rest)],
-    "What of the memory grows with the batch, and what does not?",
+    [lines(name, part) for name, part in parts.items()],
+    figures.answered(
+        "What of the memory grows with the batch, and what does not?",
+        figures.growing({name: [part(row) for row in real] for name, part in parts.items()}),
+    ),
     x="images", y="memory (bytes)", log=True, growth=True,
 )
 

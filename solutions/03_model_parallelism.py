@@ -312,6 +312,11 @@ lab.measure("bubble", times_ideal(gpipes[most], most))
 
 # %%
 every = range(min(micro_batches), most + 1)
+first, last = [times_ideal(gpipes[m], m) for m in (min(micro_batches), most)]
+answer = None
+if last:
+    smaller = "yes" if last < first else "no"
+    answer = f"{smaller}: from {first:.3g} times the ideal at {min(micro_batches)} to {last:.3g} at {most}"
 figures.curves(
     [
         figures.Curve(
@@ -319,7 +324,8 @@ figures.curves(
             [(m, cost.bubble(stages, m)) for m in every],
         )
     ],
-    "Do more micro-batches make the bubble smaller?", x="micro-batches", y="time of a step (times the ideal)",
+    figures.answered("Do more micro-batches make the bubble smaller?", answer),
+    x="micro-batches", y="time of a step (times the ideal)",
 )
 
 # %% [markdown]
@@ -424,12 +430,14 @@ print("most in flight, by stage:", [peak(watched["1F1B"], stage) for stage in ra
 
 # %%
 named = {"GPipe": gpipes, "1F1B": alternating}
+held = {name: peak(runs[most]) for name, runs in named.items()}
+answer = f"of {most}: GPipe {held['GPipe']}, 1F1B {held['1F1B']}" if all(held.values()) else None
 figures.curves(
     [
         figures.Curve(name, [(m, peak(run)) for m, run in runs.items()], [(m, most_held(m)) for m in every])
         for (name, runs), most_held in zip(named.items(), [lambda m: m, lambda m: min(m, stages)])
     ],
-    "How many micro-batches must stage 0 keep?",
+    figures.answered("How many micro-batches must stage 0 keep?", answer),
     x="micro-batches", y="in flight on stage 0, at most", growth=True,
 )
 
@@ -510,9 +518,15 @@ def memory_curve(name, which):
             on_paper.append((m, kept_on_paper(held, {"one batch": batch // m, "growing": rows}[which])))
     return figures.Curve(f"{name} ({which})", memory[name, which], on_paper)
 
+answer, ends = None, [(at_few, at_most) for (_, at_few), (_, at_most) in memory.values()]
+if all(map(all, ends)):
+    growth = "one batch: GPipe {:.3g}, 1F1B {:.3g} times; growing: GPipe {:.3g}, 1F1B {:.3g}"
+    gpipe_one, gpipe_growing, one_1f1b, growing_1f1b = [at_most / at_few for at_few, at_most in ends]
+    answer = growth.format(gpipe_one, one_1f1b, gpipe_growing, growing_1f1b)
 figures.curves(
     [memory_curve(*which) for which in memory],
-    "What does stage 0 keep, as micro-batches become more?", x="micro-batches", y="kept on stage 0 (bytes)", growth=True,
+    figures.answered(f"{most} micro-batches instead of {few}: how many times as much does stage 0 keep?", answer),
+    x="micro-batches", y="kept on stage 0 (bytes)", growth=True,
 )
 
 # %% [markdown]
@@ -708,7 +722,12 @@ bars = [
         ("slow", "1F1B", one_forward_one_backward, alternating_linked),
     ]
 ]
-figures.race(bars, "Which schedule is faster, over fast links and over slow ones?")
+
+answer = None
+if all(bar.measured_s for bar in bars):
+    fast, slowly = [bars[k + 1].measured_s / bars[k].measured_s for k in (0, 2)]
+    answer = f"1F1B takes {fast:.3g} times GPipe's time over fast links, {slowly:.3g} over slow"
+figures.race(bars, figures.answered("Which schedule is faster, over fast links and over slow ones?", answer))
 
 # %% [markdown]
 # The outlines are played on paper: your lists of actions, with nothing but their dependencies and one time for each

@@ -411,10 +411,15 @@ four = launch(lesson, ranks, args=(x, y))
 def path(run):
     return run[0].tolist() if run.state == "done" else None
 
+apart = None
+if one.state == four.state == "done":
+    apart = (four[0] - one[0]).abs().amax(dim=1).tolist()
 figures.paths(
     {"one process": path(one), f"{ranks} replicas": path(four)},
     {"closed form": closed_form(x, y).tolist()},
-    loss_of_all, f"Do {ranks} replicas take the path of one process?", x="slope", y="intercept",
+    loss_of_all,
+    figures.answered(f"Do {ranks} replicas take the path of one process?", figures.same(apart, rounding)),
+    x="slope", y="intercept",
 )
 
 # %% [markdown]
@@ -460,9 +465,15 @@ mistakes = {
 }
 runs = {name: launch(lesson, ranks, args=(x, y, *parts)) for name, parts in mistakes.items()}
 gaps = {name: gap(run, one) for name, run in runs.items()} | {"right": gap(four, one)}
+
+answer = None
+if all(gaps.values()):
+    far = [max(gaps[name]) for name in mistakes]
+    answer = f"right {max(gaps['right']):.2g} at most; with a mistake {min(far):.2g} to {max(far):.2g}"
 figures.histories(
-    gaps, f"With three mistakes and without: how far are {ranks} replicas from one process?", y="largest difference", log=True,
-    rounding=rounding,
+    gaps,
+    figures.answered(f"With three mistakes and without: how far are {ranks} replicas from one process?", answer),
+    y="largest difference", log=True, rounding=rounding,
 )
 
 # %%
@@ -483,10 +494,16 @@ for name, spread in spreads.items():
     if spread:
         print(f"{name:>13}: {spread[0]:.4g} apart after the first step, {spread[-1]:.4g} after the last; "
               f"in between it changes by {max(spread) - min(spread):.1g}")
+
+answer, spread = None, spreads["any start"]
+if spread:
+    together = "yes" if spread[-1] < rounding else "no"
+    answer = f"{together}: any start is {spread[0]:.3g} apart at first, {spread[-1]:.3g} at last"
 figures.histories(
     {f"{name}, {what}": values for name, spread in parted.items()
      for what, values in {"between ranks": spread, "from one process": gaps[name]}.items()},
-    f"Do {ranks} replicas that begin apart come together?", y="largest difference", growth=True,
+    figures.answered(f"Do {ranks} replicas that begin apart come together?", answer),
+    y="largest difference", growth=True,
 )
 
 # %% [markdown]
@@ -603,9 +620,12 @@ if many.state == "done":
 
 # %%
 gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()} | {"no such layer": apart}
+answer = None
+if all(gaps.values()):
+    answer = "; ".join(f"{name}: {figures.same(gaps[name], 1e-4)}" for name in variants)
 figures.histories(
-    gaps, f"With such a layer, are {ranks} replicas one process?", y="largest difference of a weight", log=True,
-    rounding=1e-4,
+    gaps, figures.answered(f"With such a layer, are {ranks} replicas one process?", answer),
+    y="largest difference of a weight", log=True, rounding=1e-4,
 )
 
 # %% [markdown]
@@ -741,7 +761,15 @@ groups = {
     "wide MLP, replicas": replicas, "wide MLP, stages": split,
     "CNN, replicas": step("CNN", replica_step)[0], "CNN, stages": step("CNN", split_step)[0],
 }
-figures.stacks({name: [held for _, held in run.results] for name, run in groups.items()}, "What does each rank hold in a step?")
+held = {name: [parts for _, parts in run.results] for name, run in groups.items()}
+replica, *stages = [sum(parts.values()) / 1e6 for parts in (held["wide MLP, replicas"][0], *held["wide MLP, stages"])]
+figures.stacks(
+    held,
+    figures.answered(
+        "How much does each rank hold in a step?",
+        f"wide MLP: a replica {replica:.3g} MB, a stage {min(stages):.3g} to {max(stages):.3g} MB",
+    ),
+)
 
 # %% [markdown]
 # Every replica holds the whole model, which must fit into one device. Stages divide the parameters, as unevenly as the
@@ -784,13 +812,6 @@ def curves_of(name):
     ]
 
 # %%
-figures.curves(
-    curves_of("wide MLP") + curves_of("CNN"), "From which batch on do replicas move less?",
-    x="examples in the batch", y="moved in a step (bytes)", log=True,
-    beside=[(f"{name}: replicas", f"{name}: stages") for name in ("wide MLP", "CNN")],
-)
-
-# %%
 # Helper: where the measured lines meet
 def crossing(name):
     """The batch at which the measured lines meet: stages grow in proportion to it, replicas not at all."""
@@ -799,8 +820,19 @@ def crossing(name):
     return flat_bytes / (grown_bytes / batch)
 
 # %%
-lab.measure("crossing_mlp", crossing("wide MLP"))
-print(f"CNN: they meet at a batch of {crossing('CNN'):.0f}")
+meet = {name: crossing(name) for name in models}
+lab.measure("crossing_mlp", meet["wide MLP"])
+figures.curves(
+    curves_of("wide MLP") + curves_of("CNN"),
+    figures.answered(
+        "From which batch on do replicas move less?",
+        f"wide MLP from about {meet['wide MLP']:,.0f} examples on, CNN from about {meet['CNN']:,.0f}",
+    ),
+    x="examples in the batch", y="moved in a step (bytes)", log=True,
+    beside=[(f"{name}: replicas", f"{name}: stages") for name in ("wide MLP", "CNN")],
+)
+
+# %%
 for name in models:
     less = [min(ways, key=lambda word: dict(measured[name, word])[batch]) for batch in sweep]
     print(f"{name}, batches {sweep}: less is moved by {less}")
@@ -936,13 +968,23 @@ def decided(name, batch=96, memory_bytes=10**9):
         return "not yet"
 
 # %%
+def quicker(name):
+    """The quicker way for a model, and how many times as fast as the other it is."""
+    sooner, later = sorted(ways, key=lambda word: took[name, word])
+    return sooner, took[name, later] / took[name, sooner]
+
 for name in models:
-    sooner = min(ways, key=lambda word: took[name, word])
-    print(f"{name}: measured, {sooner} are quicker; yours says {decided(name)}")
+    print(f"{name}: measured, {quicker(name)[0]} are quicker; yours says {decided(name)}")
 print(f"wide MLP, 2 MB a rank: yours says {decided('wide MLP', memory_bytes=2_000_000)}")
+
+(mlp, mlp_lead), (cnn, cnn_lead) = [quicker(name) for name in models]
+same = "yes" if mlp == cnn else "no"
 figures.race(
     [figures.Timing(word, took[name, word], by_formula(name, word), group=name) for name, word in steps],
-    "Over slow links: is the same way the faster one for both models?",
+    figures.answered(
+        "Over slow links: is the same way the faster one for both models?",
+        f"{same}: {mlp} with wide MLP ({mlp_lead:.2g} times), {cnn} with CNN ({cnn_lead:.2g} times)",
+    ),
 )
 
 # %% [markdown]
@@ -982,12 +1024,17 @@ lab.predict("convolutions", "What part of AlexNet's parameters is in its five co
 
 # %%
 lab.measure("convolutions", 100 * sum(parameters[:5]) / sum(parameters))
+linear, convolutions = 100 * sum(parameters[5:]) / sum(parameters), 100 * sum(outputs[:5]) / sum(outputs)
 figures.curves(
     [
         figures.Curve("parameters", list(enumerate(parameters, 1))),
         figures.Curve("activations of 128 images", [(layer, 128 * size) for layer, size in enumerate(outputs, 1)]),
     ],
-    "AlexNet: which layers hold the parameters, and which make the activations?", x="layer", y="numbers", bulk=True,
+    figures.answered(
+        "AlexNet: which layers hold the parameters, and which make the activations?",
+        f"linear layers: {linear:.0f} % of parameters; convolutions: {convolutions:.0f} % of activations",
+    ),
+    x="layer", y="numbers", bulk=True,
 )
 
 # %%

@@ -5,7 +5,7 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
 # seconds, each at its own best learning rate, over several seeds.
 #
-# **Minutes:** 170 (two sittings: 85 up to “Backup workers”, then 85) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
+# **Minutes:** 170 (two sittings: 90 up to “Backup workers”, then 80) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
 # `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
@@ -266,12 +266,16 @@ with unobserved():  # several runs, one picture
 def by_formula(speed_of):
     return [(k, speed_of(few, work_s, k)) for k in slowdowns]
 
+answer = None
+if sync_speed[-1][1] and async_speed[-1][1]:
+    lost = [100 * max(0, 1 - row[-1][1] / row[0][1]) for row in (sync_speed, async_speed)]
+    answer = f"{slowdowns[-1]} times as slow: synchronous loses {lost[0]:.0f} %, asynchronous {lost[1]:.0f} %"
 figures.curves(
     [
         figures.Curve("synchronous", sync_speed, by_formula(formulas.sync_gradients_per_s)),
         figures.Curve("asynchronous", async_speed, by_formula(formulas.async_gradients_per_s)),
     ],
-    "What does one straggler cost a server that waits, and one that does not?",
+    figures.answered("What does one straggler cost a server that waits, and one that does not?", answer),
     x="how many times as long the straggler takes", y="gradients a second", growth=True,
 )
 
@@ -335,12 +339,16 @@ tail_run = train(async_server, workers, one_slow, 200, 0.01)
 lab.measure("oldest", max(ages(tail_run)) if ages(tail_run) else None)
 
 # %%
+changes = None
+if ages(even_run) and ages(tail_run):
+    both = ages(even_run), ages(tail_run)
+    changes = figures.growing({"the mean": list(map(mean, both)), "the far end": list(map(max, both))})
 figures.spreads(
     [
         figures.Sample("uneven, nobody slow", ages(even_run), workers - 1),
         figures.Sample(f"one {slow} times as slow", ages(tail_run), workers - 1),
     ],
-    "What does one slow worker change: the mean, or the far end?",
+    figures.answered("What does one slow worker change: the mean, or the far end?", changes),
     x="staleness (updates)",
 )
 
@@ -373,12 +381,19 @@ def simulated_ages(n, pace, updates):
     run = simulate(play, n + 1, args=(async_server, pace, updates, 0.01))
     return run[0][1] if run.state == "done" else None
 
+lived, played = ages(tail_run), simulated_ages(workers, one_slow, 200)
+answer = None
+if lived and played:
+    near = [abs(of(lived) - of(played)) <= 0.2 * of(lived) for of in (mean, max)]
+    alike = ("no", "partly", "yes")[sum(near)]
+    answer = f"{alike}: means {mean(lived):.3g} and {mean(played):.3g}, the oldest {max(lived)} and {max(played)}"
 figures.spreads(
     [
-        figures.Sample(f"{workers} workers, real", ages(tail_run), workers - 1),
-        figures.Sample(f"{workers} workers, simulated", simulated_ages(workers, one_slow, 200), workers - 1),
+        figures.Sample(f"{workers} workers, real", lived, workers - 1),
+        figures.Sample(f"{workers} workers, simulated", played, workers - 1),
     ],
-    "The same workers in processes and in simulated time: are the ages alike?", x="staleness (updates)",
+    figures.answered("The same workers in processes and in simulated time: are the ages alike?", answer),
+    x="staleness (updates)",
 )
 
 # %%
@@ -494,9 +509,13 @@ with unobserved():
     }
 
 # %%
+answer, ends = None, [history(run) and history(run)[-1][2] for run in falls.values()]
+if None not in ends:
+    good = "yes" if ends[1] < excess(0 * best) else "no"
+    answer = f"{good}, it ends at {ends[1]:.2g}; the small rate {ends[2]:.2g}, scaled {ends[3]:.2g}"
 figures.descents(
     [figures.Descent(name, history(run)) for name, run in falls.items()],
-    "Does a rate that is good without staleness stay good with it? And which cure helps?",
+    figures.answered("Does a rate that is good without staleness stay good with it? And which cure helps?", answer),
     y="loss above the smallest possible",
 )
 
@@ -583,9 +602,13 @@ with unobserved():
 def with_speed(name, run):
     return f"{name}: {speed(run):.0f} /s" if run.state == "done" else name
 
+answer, tightest, free = None, gated[f"bound {bounds[0]}"], gated["no bound"]
+if ages(tightest) and ages(free):
+    answer = (f"bound {bounds[0]}: oldest {max(ages(tightest))}, not {max(ages(free))}; "
+              f"{speed(tightest):.0f} gradients a second, not {speed(free):.0f}")
 figures.spreads(
     [figures.Sample(with_speed(name, run), ages(run)) for name, run in gated.items()],
-    "What does a tighter bound do to the tail, and to the gradients a second?",
+    figures.answered("What does a tighter bound do to the tail, and to the gradients a second?", answer),
     x="staleness (updates)",
 )
 
@@ -707,12 +730,16 @@ def relative(place):
     """How many times what it is with no backup worker."""
     return [(b, times(found[b][place], found[0][place])) for b in choices]
 
+(_, length), (_, steps) = relative(0)[-1], relative(1)[-1]
+answer = None
+if length and steps:
+    answer = f"with {choices[-1]}: a step {length:.2g} times as long, {steps:.2g} times as many"
 figures.curves(
     [
         figures.Curve("time of a step", relative(0)),
         figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
     ],
-    "With more backup workers, how long is a step, and how many does it take?",
+    figures.answered("With more backup workers, how long is a step, and how many does it take?", answer),
     x="backup workers", y="times that with none", growth=True,
 )
 
@@ -723,9 +750,14 @@ figures.curves(
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
+answer = None
+if done:
+    least_s = min(row[2] for row in done.values())
+    tied = ", ".join(str(b) for b, row in done.items() if row[2] <= 1.05 * least_s)
+    answer = f"{tied}: {least_s:.3g} s to the goal"
 figures.curves(
     [figures.Curve("time to the goal", [(b, found[b][2]) for b in choices], foretold)],
-    f"How many backup workers of {pool} are best?",
+    figures.answered(f"How many backup workers of {pool} are best?", answer),
     x="backup workers", y="time to the goal (s)", least=True,
 )
 
@@ -904,14 +936,18 @@ def middle(cluster, name):
     """The median of the fresh seeds; None where an exercise is not yet written."""
     return fair[cluster, name] and statistics.median(fair[cluster, name][1])
 
-for id, cluster in {"fair": "one straggler", "alike": "all alike"}.items():
-    lab.measure(id, times(middle(cluster, "synchronous"), middle(cluster, "asynchronous")))
+sooner = {cluster: times(middle(cluster, "synchronous"), middle(cluster, "asynchronous")) for cluster in CLUSTERS}
+lab.measure("fair", sooner["one straggler"])
+lab.measure("alike", sooner["all alike"])
+answer = None
+if all(gain and math.isfinite(gain) for gain in sooner.values()):
+    answer = ", ".join(f"{cluster} {gain:.2g} times" for cluster, gain in sooner.items())
 figures.race(
     [
         figures.Timing(name, middle(cluster, name), group=cluster, repeats_s=row[1] if row else ())
         for (cluster, name), row in fair.items()
     ],
-    "Each at its own best rate: which server is at the goal first, and where?",
+    figures.answered("Each at its own best rate: how many times sooner is asynchronous than synchronous?", answer),
     simulated=True,
 )
 
@@ -947,12 +983,17 @@ with unobserved():
     real = {name: for_real(name) for name in ("synchronous", "asynchronous", "1 backup worker")}
 
 # %%
+bars = [
+    figures.Timing(name, statistics.median(seconds) if seconds else None, rehearsed(name), repeats_s=seconds)
+    for name, seconds in real.items()
+]
+answer = None
+if all(bar.measured_s for bar in bars):
+    first = min(bars, key=lambda bar: bar.measured_s)
+    answer = f"{first.name}, after {first.measured_s:.2g} s; the rehearsal says {first.predicted_s:.2g} s"
 figures.race(
-    [
-        figures.Timing(name, statistics.median(seconds) if seconds else None, rehearsed(name), repeats_s=seconds)
-        for name, seconds in real.items()
-    ],
-    "Real ranks, three runs each: who touches the goal first, and is it when the rehearsal says?",
+    bars,
+    figures.answered("Real ranks, three runs each: who touches the goal first, and is it when the rehearsal says?", answer),
 )
 
 # %% [markdown]

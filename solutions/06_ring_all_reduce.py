@@ -5,7 +5,7 @@
 # each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
 # sum does to its last digits.
 #
-# **Minutes:** 160 (two sittings: 65 up to “Round a ring”, then 95) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
+# **Minutes:** 165 (two sittings: 65 up to “Round a ring”, then 100) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
 # `recv`), PyTorch on one device.
 
 # %% [markdown]
@@ -499,7 +499,10 @@ figures.curves(
         figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
-    "How does the busiest rank's load grow with the number of ranks?",
+    figures.answered(
+        "How does the busiest rank's load grow with the number of ranks?",
+        figures.growing({"one server": [load for _, load in server], "ring": [load for _, load in ring]}),
+    ),
     x="ranks", y="tensors that the busiest rank sends", growth=True,
 )
 
@@ -580,7 +583,19 @@ bars = [
     for n in worlds
     for name in contestants
 ]
-figures.race(bars, "Large tensors, slow links: who is fastest, and does that change with the number of ranks?")
+
+answer = None
+if all(bar.measured_s for bar in bars):
+    few, many = min(worlds), max(worlds)
+    first = {n: min(results[n], key=lambda name: results[n][name][0]) for n in worlds}
+    gain = results[many]["one server"][0] / results[many][first[many]][0]
+    answer = f"no: {first[many]}, at {many} ranks {gain:.2g} times one server's speed"
+    if results[few][first[many]][0] > 1.05 * results[few][first[few]][0]:
+        answer = f"yes: {first[few]} at {few} ranks, {first[many]} at {many}"
+figures.race(
+    bars,
+    figures.answered("Large tensors, slow links: who is fastest, and does that change with the number of ranks?", answer),
+)
 
 # %%
 last = results[max(worlds)]
@@ -653,16 +668,23 @@ lab.predict(
 real = {n: race(n, [4 * elements], slow, in_simulation) for n in worlds}
 print("real runs are done; now simulated ones", flush=True)
 simulated = {name: [(n, simulated_s(fn, n, slow)) for n in simulated_worlds] for name, fn in in_simulation.items()}
-lab.measure("thousand", times(simulated["one server"][-1][1], simulated["your ring"][-1][1]))
+lead = times(simulated["one server"][-1][1], simulated["your ring"][-1][1])
+lab.measure("thousand", lead)
 for name, points in simulated.items():
     for n, seconds in points[: len(worlds)]:
         beside = f"{real[n][name][0]:.4f} s real" if n in real and seconds else "not run here"
         print(f"{name}, {n} ranks:", f"{seconds:.4f} s simulated, {beside}" if seconds else "not yet")
 
 # %%
+answer = None
+if lead:
+    apart = [abs(real[n][name][0] / dict(simulated[name])[n] - 1) for n in worlds for name in in_simulation]
+    answer = f"{100 * max(apart):.0f} % apart at most; lead at {simulated_worlds[-1]:,} ranks: {lead:.2g} times"
 figures.curves(
     [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
-    f"Do real and simulated ranks agree, and what becomes of the ring's lead at {simulated_worlds[-1]:,} ranks?",
+    figures.answered(
+        f"Do real and simulated ranks agree, and what becomes of the ring's lead at {simulated_worlds[-1]:,} ranks?", answer
+    ),
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
 
@@ -735,6 +757,14 @@ print(f"by the formulas they cross at {formula_bytes / 1e3:.0f} kB")
 figures.predicted(lab, ["small", "crossing"])
 
 # %%
+answer = None
+if None not in sweep["one server"] + sweep["your ring"]:
+    overtakes = "at none of these sizes"
+    if sweep["your ring"][0] < sweep["one server"][0]:
+        overtakes = "at each of these sizes"
+    elif measured_bytes:
+        overtakes = f"from {measured_bytes / 1e3:.0f} kB on"
+    answer = f"{overtakes}; by the formulas from {formula_bytes / 1e3:.0f} kB on"
 figures.curves(
     [
         figures.Curve(
@@ -742,7 +772,7 @@ figures.curves(
         )
         for name in contestants
     ],
-    f"{n} ranks over far links: who is fastest at which size, and where does your ring overtake one server?",
+    figures.answered(f"{n} ranks over far links: from which size on is your ring faster than one server?", answer),
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
     beside=[tuple(contestants), ("one server", "your ring")],
     marks={"equal by the formulas": formula_bytes, "equal as measured": measured_bytes},
@@ -866,8 +896,13 @@ rows = [
     figures.Curve(name, list(zip(sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in sizes])
     for name, seconds in costs.items()
 ]
+answer, ratios = None, [times(*pair) for pair in zip(raced.get("your ring", ()), raced.get("Rabenseifner", ()))]
+if ratios and all(ratios):
+    answer = f"yes, it is {min(ratios):.2g} to {max(ratios):.2g} times as fast"
+    if min(ratios) < 1:
+        answer = f"no: at {sizes[ratios.index(min(ratios))]:,} bytes it takes {1 / min(ratios):.2g} times as long"
 figures.curves(
-    rows, f"{n} ranks over far links: does one of the three win at every size?",
+    rows, figures.answered(f"{n} ranks over far links: does Rabenseifner's way beat your ring at every size?", answer),
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True, beside=[tuple(costs)],
 )
 
@@ -961,9 +996,13 @@ for n in worlds:
         once.append((n, run.results[0][1]))
 if each:
     lab.measure("bf16", times(each[-1][1], once[-1][1]))
+growth = figures.growing({
+    "rounded at every step": [error for _, error in each],
+    "rounded once": [error for _, error in once],
+})
 figures.curves(
     [figures.Curve("rounded at every step", each), figures.Curve("rounded once", once)],
-    "Does the error of a sum in bfloat16 grow with the number of ranks?",
+    figures.answered("Does the error of a sum in bfloat16 grow with the number of ranks?", growth),
     x="ranks", y="error of the sum (%)", growth=True,
 )
 
@@ -1004,7 +1043,14 @@ bars = [
     for size_bytes, pair in duels.items()
     for name, seconds in pair.items()
 ]
-figures.race(bars, "Your ring and the framework's: who is faster, with a small tensor and a large one?")
+small, large = [times(pair["your ring"], pair["the framework"]) for pair in duels.values()]
+answer = None
+if small and large:
+    answer = f"your ring takes {small:.2g} times the framework's time (small), {large:.2g} times (large)"
+figures.race(
+    bars,
+    figures.answered("Your ring and the framework's: who is faster, with a small tensor and a large one?", answer),
+)
 
 # %% [markdown]
 # With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count. Is

@@ -357,7 +357,8 @@ run = launch(several, args=(counts, batch, steps, average_tower_gradients, decay
 # %%
 laps = run[0] if run.state == "done" else None
 rates = {n: n * batch / np.median(seconds[5:]) for n, seconds in laps.items()} if laps else {}
-lab.measure("more_towers", rates[towers] / rates[1] if rates else None)
+gain = rates[towers] / rates[1] if rates else None
+lab.measure("more_towers", gain)
 for n, rate in rates.items():
     step_s = n * batch / rate
     print(f"towers: {n}, {rate:6.0f} examples/sec, {step_s / n:.4f} sec/batch, but a step takes {step_s:.4f} s")
@@ -365,7 +366,10 @@ for n, rate in rates.items():
 # %%
 figures.curves(
     [figures.Curve("towers on this machine", list(rates.items()), [(n, n * rates[1]) for n in rates])],
-    f"How many examples do {towers} towers bring, beside as many devices with cores of their own?",
+    figures.answered(
+        f"How many examples do {towers} towers bring, beside as many devices with cores of their own?",
+        f"{rates[towers]:,.0f} a second: {gain:.2g} times one tower's; cores of their own: {towers}",
+    ),
     x="towers", y="examples/sec",
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
 
@@ -529,8 +533,16 @@ def held(built):
 
 in_turn = launch(build_classic)[0]
 totals = [sum(parts.values()) for parts in held(in_turn).values()]
-lab.measure("skew", 100 * totals[0] / sum(totals))
-figures.placement(in_turn["placed"], "Round robin over two servers: does each have its share?")
+skew = 100 * totals[0] / sum(totals)
+lab.measure("skew", skew)
+even = "yes" if 40 < skew < 60 else "no"
+figures.placement(
+    in_turn["placed"],
+    figures.answered(
+        "Round robin over two servers: does each have its share?",
+        f"{even}: {skew:.3g} % of the bytes are on the first",
+    ),
+)
 
 # %% [markdown]
 # Weights and biases are made in turn, and the servers take turns too. So one server has nearly all bytes, and every

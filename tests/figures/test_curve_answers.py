@@ -14,9 +14,9 @@ LIMIT = [(1, 0.2), (8, 0.2), (64, 0.2)]
 @pytest.mark.parametrize(
     ("curve", "words"),
     [
-        ([(1, 0.9), (8, 0.3), (64, 0.1)], "from 64 on it is within the limit: 0.1; at 8 it is 0.3"),
+        ([(1, 0.9), (8, 0.3), (64, 0.1)], "it is at most the limit from 64 on: 0.1; at 8 it is 0.3"),
         ([(1, 0.9), (8, 0.1), (64, 0.3)], "it is over the limit at 64: 0.3"),
-        ([(1, 0.1), (8, 0.2), (64, 0.1)], "it is within the limit everywhere"),
+        ([(1, 0.1), (8, 0.2), (64, 0.1)], "it is at most the limit everywhere"),
         ([(1, None)], ""),
         ([(2, 0.1)], ""),
     ],
@@ -51,9 +51,9 @@ def test_most_of_a_curve_lies_in_the_shortest_range_that_holds_nine_tenths(curve
 
 
 def test_a_limit_is_told_from_where_a_measured_curve_keeps_it():
-    rows = [Curve("communication", [(1, 0.9), (64, 0.1)]), Curve("what is allowed", predicted=LIMIT, limit=True)]
+    rows = [Curve("communication", [(1, 0.9), (64, 0.1)]), Curve("0.2", predicted=LIMIT, limit=True)]
     alt = figures.curves(rows, "From how many images on?", x="images a rank", y="part of a step").alt
-    assert "From 64 images on communication is within what is allowed: 0.1; at 1 image it is 0.9." in alt
+    assert "Communication is at most 0.2 from 64 images on: 0.1; at 1 image it is 0.9." in alt
 
 
 def test_of_a_law_the_limit_is_told():

@@ -36,7 +36,7 @@ def within(
     if not shared:
         return ""
     if not over:
-        return f"{name} {be(name)} within {limit} everywhere"
+        return f"{name} {be(name)} at most {limit} everywhere"
 
     last_over = over[-1]
     if last_over == shared[-1]:
@@ -44,7 +44,7 @@ def within(
     first = shared[shared.index(last_over) + 1]
     it = pronoun(name)
     before = f"at {x(last_over)} {it} {be(it)} {y(mine[last_over])}"
-    return f"from {x(first)} on {name} {be(name)} within {limit}: {y(mine[first])}; {before}"
+    return f"{name} {be(name)} at most {limit} from {x(first)} on: {y(mine[first])}; {before}"
 
 
 def lowest_place(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:

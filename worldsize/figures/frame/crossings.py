@@ -65,7 +65,7 @@ def crossover(
     if above[last] > MOST_TIMES * below[last]:
         return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
     times = units.times(above[last] / below[last])
-    return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {high} {be(high)} {times} times {low}"
+    return f"{low} {be(low)} {words[0]} {where}, {times} times at {x(last)}"
 
 
 def lowest(

@@ -201,7 +201,7 @@ def fastest(
     if len(tied) == len(times_s):
         return f"{both(tied)} tie"
 
-    than = slowest if len(times_s) == 2 else f"the slowest, {slowest}"
+    than = slowest if len(times_s) == 2 or len(tied) > 1 else f"the slowest, {slowest}"
     if times_s[best] <= 0:
         lead = f"many times as fast as {than}"
     elif times_s[slowest] / times_s[best] < AGREE:  # "1.1 times" says less than "8 %"
