@@ -642,7 +642,7 @@ g = ratio(serial_s, together[0])
 answer = None
 if scaled[-1]:
     most, best = max(zip(scaled, many))
-    of_use = "yes" if best == many[-1] else f"only up to {best}"
+    of_use = "yes" if best == many[-1] else f"up to {best}"
     answer = f"{of_use}: {best} workers do {most:.3g} times the work of one"
 figures.curves(
     [
@@ -1089,7 +1089,7 @@ means = {name: [mean_of_ranks(deal(n)) for n in teams] for name, deal in deals.i
 answer = None
 if all(yours.values()):
     changes = [round(max(found) - min(found), 4) for found in (means["in blocks"], yours.values())]
-    answer = "the mean of ranks in blocks by up to {:g}, yours by {:g}".format(*changes)
+    answer = "the mean of ranks by up to {:g}, yours by {:g}".format(*changes)
 figures.curves(
     [
         figures.Curve("all images (yours)", [(n, yours[n]) for n in teams], [(n, exact) for n in teams]),

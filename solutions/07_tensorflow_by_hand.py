@@ -5,7 +5,7 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers without
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers without
 # TensorFlow.
 
 # %% [markdown]
@@ -273,8 +273,11 @@ def stairs(towers):
     rates = [unless_stub(decayed_rate, k, 6400, 64, towers, epochs_per_decay=4) for k in range(600)]
     return None if None in rates else rates
 
+fallen = {n: stairs(n) for n in (1, 2, 4)}
+answer = f"to {fallen[1][-1]:.2g} after 600 steps with 1 tower, {fallen[4][-1]:.2g} with 4" if fallen[1] else None
 figures.histories(
-    {f"{n} tower{'s' * (n > 1)}": stairs(n) for n in (1, 2, 4)}, "How does the rate fall, with one tower and with more?",
+    {f"{n} tower{'s' * (n > 1)}": rates for n, rates in fallen.items()},
+    figures.answered("How does the rate fall, with one tower and with more?", answer),
     y="learning rate", log=True, growth=True,
 )
 
@@ -573,9 +576,13 @@ check.place_variables(place_variables)
 # %%
 chosen = unless_stub(place_variables, in_turn["sizes"], 2)
 by_bytes = launch(build_classic, args=(chosen,))[0] if chosen else None
+answer = None
+if by_bytes:
+    megabytes = [sum(parts.values()) / 1e6 for built in (in_turn, by_bytes) for parts in held(built).values()]
+    answer = "round robin: {:.3g} and {:.2g} MB; by bytes: {:.3g} and {:.3g} MB".format(*megabytes)
 figures.stacks(
     {"round robin": held(in_turn), "by bytes": held(by_bytes) if by_bytes else None},
-    "What does each server hold, and send to every worker at every step?", what="variables",
+    figures.answered("What does each server hold, and send to every worker at every step?", answer), what="variables",
 )
 
 # %% [markdown]
@@ -652,7 +659,16 @@ figures.route(told(cached, "moves"), "Worker 0, one step, cached: and now?")
 # %%
 if cached.state == "done":
     print(f"weights from the server: {from_the_server(plain):.2f} kB without the cache, {from_the_server(cached):.2f} kB with it")
-figures.placement(told(cached, "placed"), "The same step: what did worker 0 and the server run for it?")
+
+answer = None
+if cached.state == "done":
+    kinds = {name: set(row["operations"]) for name, row in cached[0]["placed"].items()}
+    server = kinds.pop("ps 0, CPU:0")
+    others = set().union(*kinds.values()) - server
+    answer = f"the server: {' and '.join(sorted(server))}; worker 0: {len(others)} other kinds"
+figures.placement(
+    told(cached, "placed"), figures.answered("The same step: what did worker 0 and the server run for it?", answer)
+)
 
 # %% [markdown]
 # This is the path of every step with a parameter server, with GPUs as with logical devices: server → CPU → device →

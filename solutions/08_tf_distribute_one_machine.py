@@ -665,9 +665,14 @@ def distances(run):
     """How far from NumPy's the weights are, after each step; None where the step is not written yet."""
     return [apart_from(w, t) for w, t in zip(run[0]["weights"], truth)] if run.state == "done" else None
 
+apart, answer = {name: distances(run) for name, run in trained.items()}, None
+if all(apart.values()):
+    off = {name: max(far) for name, far in apart.items() if max(far) >= 1e-4}
+    answer = f"all {len(apart)}"
+    if off:
+        answer = f"all but {len(off)}: {max(off, key=off.get)} is up to {max(off.values()):.2g} off"
 figures.histories(
-    {name: distances(run) for name, run in trained.items()},
-    "Which ways of training stay at NumPy's weights, up to rounding?",
+    apart, figures.answered("Which ways of training stay at NumPy's weights, up to rounding?", answer),
     y="largest difference of a weight", log=True, rounding=1e-4,
 )
 
@@ -761,7 +766,15 @@ if run.state == "done":
             kinds = sorted({send["kind"] for send in mine})
             sums = [sum(send["bytes"] for send in mine if send["kind"] == kind) / 1e3 for kind in kinds]
             print(f"{way} CPU:{k}:", ", ".join(f"{kind} {kb:.0f} kB" for kind, kb in zip(kinds, sums)))
-figures.moved({"CentralStorage": run[0]["moved"] if run.state == "done" else None}, "What do host and devices send each other?")
+
+answer = None
+if run.state == "done":
+    sent, back = [sum(send["bytes"] for send in sends if send[end] == "CPU:0") / 1e3 for end in ("src", "dst")]
+    answer = f"the host sends {sent:.0f} kB a step and takes in {back:.0f} kB"
+figures.moved(
+    {"CentralStorage": run[0]["moved"] if run.state == "done" else None},
+    figures.answered("How much do host and devices send each other?", answer),
+)
 
 # %% [markdown]
 # Every device fetches the weights and sends its gradients. Which one moves more than the others, and what could the
@@ -867,8 +880,10 @@ for name, make in {"ReductionToOneDevice": to_one_device, "your tree": by_tree}.
     print(f"{name}, 8 replicas …", flush=True)
     eight[name] = launch(train, args=(make, 8, 120), logical_devices=8)
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in eight.items()}
-lab.measure("tree", taken_in(moved["your tree"]))
-figures.moved(moved, "Eight replicas: what does the busiest device take in?")
+one, tree = [taken_in(step) for step in moved.values()]
+lab.measure("tree", tree)
+answer = f"{one:.0f} kB with ReductionToOneDevice, {tree:.0f} kB with your tree" if one and tree else None
+figures.moved(moved, figures.answered("Eight replicas: how much does CPU:0 take in?", answer))
 
 # %%
 for name, run in eight.items():

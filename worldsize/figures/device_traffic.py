@@ -80,16 +80,22 @@ def finding(steps: Mapping[str, StepTraffic]) -> str:
             return of_one(step)
 
     busiest: dict[str, float] = {}
+    device_of = {}
     for name, step in steps.items():
         if step["collectives"]:
             continue
         sums = {device: taken_in(step, device) for device in devices(step)}
-        first = max(sums, key=sums.get, default="")
-        busiest[f"{first} of {name}"] = sums.get(first, 0)
+        device_of[name] = max(sums, key=sums.get, default="")
+        busiest[name] = sums.get(device_of[name], 0)
 
-    if busiest and not any(busiest.values()):
+    if not busiest:
+        return "No graph says what moves"
+    if not any(busiest.values()):
         return "Nothing moves"
-    return findings.line(findings.ranked(busiest, ("takes in", "take in"), units.size)) or "No graph says what moves"
+    leaders = findings.leaders(busiest)
+    first = max(leaders, key=busiest.get)
+    ways = findings.both(leaders, len(busiest))
+    return findings.line(f"{device_of[first]} takes in {units.size(busiest[first])}: {ways}")
 
 
 def of_one(step: StepTraffic) -> str:

@@ -83,28 +83,33 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
 
 def held(rows: Devices) -> str:
-    """Say which device holds how much of the variables."""
+    """Say which task or device holds how much of the variables."""
     sums = {name: sum(row["variables"].values()) for name, row in rows.items() if row["variables"]}
     if not sums:
         return "No device holds a variable"
 
     first, whole = max(sums, key=sums.get), sum(sums.values())
     if len(sums) == 1:
-        return f"{first} holds all variables, {units.size(whole)}"
+        return f"{_task(first)} holds all variables"
     if len(findings.leaders(sums)) == len(sums):
         return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
     share = 100  # only the whole is 100 %
     if sums[first] < whole:
         share = min(99, round(100 * sums[first] / whole))
-    return f"{first} holds {share} % of the variables' {units.size(whole)}"
+    return f"{_task(first)} holds {share} % of the variables' {units.size(whole)}"
 
 
 def computes(rows: Devices) -> str:
-    """Name the devices that multiply matrices; empty where none does."""
-    names = [name for name, row in rows.items() if HEAVY & set(row["operations"])]
+    """Name the tasks or devices that multiply matrices; empty where none does."""
+    names = list(dict.fromkeys(_task(name) for name, row in rows.items() if HEAVY & set(row["operations"])))
     if not names:
         return ""
-    return f"matrices are multiplied on {findings.both(names, len(rows))}"
+    return f"{findings.both(names, len(rows))} {findings.verb(names, 'multiplies', 'multiply')} matrices"
+
+
+def _task(name: str) -> str:
+    """Return a device's task, "worker 0" for "worker 0, CPU:1"; on one machine, the device itself."""
+    return name.partition(",")[0]
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
