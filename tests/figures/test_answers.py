@@ -33,7 +33,7 @@ def test_the_last_number_may_stand_in_place_of_the_growth():
     [
         ([0.0, 4.44e-16], "yes, up to rounding (4.4e-16)"),
         ([0.2, 0.1234], "no, up to 0.2 apart"),
-        ([0.0, 0.0], "yes, up to rounding (0)"),
+        ([0.0, 0.0], "yes, to the last bit"),
         (None, None),
     ],
 )

@@ -43,12 +43,15 @@ def growing(rows: Mapping[str, Sequence[float | None]], last: Text | None = None
 
 
 def same(apart: Sequence[float] | None, rounding: float) -> str | None:
-    """Say whether two runs stay the same: "yes, up to rounding (4e-16)" or "no, up to 0.1 apart".
+    """Say whether two runs stay the same: "yes, to the last bit", "yes, up to rounding (4e-16)" or "no, up to 0.1
+    apart".
 
     `apart` are their differences, step after step; differences below `rounding` are rounding.
     """
     if not apart:
         return None
+    if not any(apart):
+        return "yes, to the last bit"
     worst = units.number(float(f"{max(apart):.2g}"))
     if max(apart) < rounding:
         return f"yes, up to rounding ({worst})"
