@@ -98,7 +98,9 @@ def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reac
     if far[worst] <= NEAR * reach:
         return f"{findings.verb(list(ends), 'it ends', 'each ends')} at the {goal}"
     if len(ends) > 1 and not findings.tie(far[worst], far[best]):
-        return f"they end {number(far[best])} to {number(far[worst])} from the {goal}"
+        if len(ends) > 2:
+            return f"they end {number(far[best])} to {number(far[worst])} from the {goal}"
+        return f"from the {goal} {best} ends {number(far[best])} away, {worst} {number(far[worst])}"
     return f"{findings.verb(list(ends), 'it ends', 'each ends')} {number(far[worst])} from the {goal}"
 
 

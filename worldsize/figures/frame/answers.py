@@ -43,10 +43,9 @@ def growing(rows: Mapping[str, Sequence[float | None]], last: Text | None = None
 
 
 def same(apart: Sequence[float] | None, rounding: float) -> str | None:
-    """Say whether two runs stay the same: "yes, to the last bit", "yes, up to rounding (4e-16)" or "no, up to 0.1
-    apart".
+    """Say whether two runs stay the same: "yes, up to rounding (4e-16)" or "no, up to 0.1 apart".
 
-    `apart` are their differences, step after step; differences below `rounding` are rounding.
+    `apart` are their differences, step after step; those below `rounding` are rounding.
     """
     if not apart:
         return None
