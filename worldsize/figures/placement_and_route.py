@@ -107,11 +107,6 @@ def computes(rows: Devices) -> str:
     return f"{findings.both(names, len(rows))} {findings.verb(names, 'multiplies', 'multiply')} matrices"
 
 
-def _task(name: str) -> str:
-    """Return a device's task, "worker 0" for "worker 0, CPU:1"; on one machine, the device itself."""
-    return name.partition(",")[0]
-
-
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
     """Return lines of (x, text), each with as many chips as fit; no lines without variables."""
     lines: list[list[tuple[float, str]]] = []
@@ -261,7 +256,7 @@ def between_tasks(hops: Sequence[Hop]) -> str:
 
 
 def _task(device: str) -> str:
-    """Return the task of a device such as "worker 0, CPU:1"."""
+    """Return the task of a device, "worker 0" for "worker 0, CPU:1"; on one machine, the device itself."""
     return device.split(",")[0]
 
 
