@@ -829,7 +829,7 @@ if border in computing:
 figures.curves(
     [
         figures.Curve("communication", measured or [(1, None)], foretold),
-        figures.Curve(f"{100 * allowed:g} %", predicted=[(count, 100 * allowed) for count in counts], limit=True),
+        figures.Curve("the limit", predicted=[(count, 100 * allowed) for count in counts], limit=True),
     ],
     f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
     x="images a rank", y="communication (% of a step)",
