@@ -61,6 +61,7 @@ def test_the_spread_leaves_out_the_quarters_at_both_ends():
         ({"rank 1": 3.0, "rank 2": 3.0, "rank 3": 1.0}, ""),  # two of three are no exception
         ({"rank 1": 1.2, "rank 2": 1.0, "rank 3": 1.0}, ""),
         ({"rank 1": 9.0, "rank 2": 1.0}, ""),
+        ({"rank 1": 9.0, "rank 2": 1.0, "rank 3": 0.0}, ""),
         ({"rank 1": NAN, "rank 2": 1.0, "rank 3": None}, ""),
         ({}, ""),
     ],
