@@ -202,7 +202,7 @@ def cache_folder() -> Path:
 
 
 def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
-    """Return the path of `file` in the first of `folders` that holds it, its digest checked; None if no folder does."""
+    """Return the path of a data `file` in the first of `folders` that holds it, its digest checked; None if no folder does."""
     for folder in folders:
         path = folder / file.name
         if path.is_file():
@@ -223,7 +223,7 @@ def found_in_course(file: DataFile, folders: Sequence[Path], call: str) -> Path:
 
 
 def check_digest(path: Path, file: DataFile) -> None:
-    """Raise ValueError unless `path` holds exactly the bytes of `file`."""
+    """Raise ValueError unless `path` holds exactly the bytes of the data `file`."""
     with path.open("rb") as stream:
         got = hashlib.file_digest(stream, file.algorithm).hexdigest()
     if got == file.digest:
@@ -279,12 +279,12 @@ def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataF
 
 
 def listed(folders: Sequence[Path]) -> str:
-    """Return the searched folders as messages name them."""
+    """Return the folders searched for data as messages name them."""
     return ", ".join(map(str, folders)) or "no folder, as there is no checkout beside this installation"
 
 
 def by_hand(file: DataFile, folders: Sequence[Path]) -> str:
-    """Return the sentence that explains how to fetch the file by hand."""
+    """Return the sentence that explains how to fetch a data set's file by hand."""
     return (
         f"Download {file.url} ({file.size_bytes / 1e6:.0f} MB, {file.algorithm} {file.digest}) and put it, "
         f"not unpacked, in {folders[0]}."
@@ -292,7 +292,7 @@ def by_hand(file: DataFile, folders: Sequence[Path]) -> str:
 
 
 def fetch(file: DataFile, folders: Sequence[Path], stall_s: float = DOWNLOAD_STALL_S) -> Path:
-    """Download `file` into the last of `folders`, with a progress bar; a failed download leaves no file."""
+    """Download a data set's `file` into the last of `folders`, with a progress bar; a failed download leaves no file."""
     import pooch
     from tqdm import tqdm
 
@@ -332,7 +332,7 @@ def read_batches(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler for NumPy arrays and plain values; it refuses any other name in the pickle without importing anything."""
+    """A data set's unpickler for arrays and plain values; it refuses any other name in the pickle without importing anything."""
 
     rebuild = np.empty(0).__reduce__()[0]
     admitted = {
@@ -353,5 +353,5 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def unpickle_arrays(raw: bytes) -> Any:
-    """Return a pickle's arrays, with Python 2's strings as bytes; no code from the pickle runs."""
+    """Return the arrays in a data set's pickle, with Python 2's strings as bytes; no code from the pickle runs."""
     return ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()

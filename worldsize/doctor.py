@@ -112,7 +112,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
 
 
 def system() -> Capability:
-    """Return the system's row; it fails on native Windows, which can neither fork nor shape ranks."""
+    """Return the system's row of the capability sheet; it fails on native Windows, which can neither fork nor shape ranks."""
     value = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if platform.system() == "Windows":
         remark = "ranks need Linux: install WSL2 (`wsl --install`), and run this again in its terminal"
@@ -148,14 +148,14 @@ def _version(name: str, distribution: str) -> Capability:
 
 
 def _install(extra: str = "") -> str:
-    """Return the command that installs missing packages: make in a checkout, pip for a course from a wheel."""
+    """Return the command that installs packages missing on the sheet: make in a checkout, pip for a course from a wheel."""
     if shipped_files.CARRIED_FOLDER.is_dir():
         return f"`pip install 'worldsize[{extra}]'`" if extra else "`pip install` with the course's wheel"
     return "`make setup` in the course's folder"
 
 
 def _rank_facts() -> dict:
-    """Return one rank's findings. The rank sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
+    """Return a rank's findings for the sheet. The rank sums [rank + 1, 10 (rank + 1)] over all ranks: every rank counts."""
     import torch
     import torch.distributed as dist
 
@@ -174,7 +174,7 @@ def _rank_facts() -> dict:
 
 
 def _gpu_names() -> list[str]:
-    """Return the GPUs' names. A rank alone runs this: it sees every GPU, and the caller never initializes CUDA."""
+    """Return the GPUs' names for the sheet. A rank alone runs this: it sees every GPU, and the caller never initializes CUDA."""
     import torch
 
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -234,7 +234,7 @@ def _gpus(names: list[str]) -> Capability:
 
 
 def sandbox() -> Capability:
-    """Return the sandbox's row: is bubblewrap here, and does it start? Only grading needs it."""
+    """Return the sandbox's row of the capability sheet: is bubblewrap here, and does it start? Only grading needs it."""
     program = shutil.which("bwrap")
     if program is None:
         remark = "only grading needs it: install the package bubblewrap (Linux)"

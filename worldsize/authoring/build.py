@@ -74,7 +74,7 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
 
 def notebooks(source: Path) -> tuple[str, str]:
-    """Return the text of the solution notebook and of the student's notebook of one `source`."""
+    """Return the text of the solution notebook and of the student's notebook built from one `source`."""
     make = {
         "code": nbformat.v4.new_code_cell,
         "markdown": nbformat.v4.new_markdown_cell,
@@ -125,7 +125,7 @@ def _index(checks: Path) -> str:
 
 
 def _is_declared(function: ast.FunctionDef) -> bool:
-    """Return whether `@exercise(…)` declares a function the check of an exercise."""
+    """Return whether `@exercise(…)` declares a function a check, to build the checks' index."""
     called = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
     return any(isinstance(decorator, ast.Name) and decorator.id == "exercise" for decorator in called)
 
@@ -205,7 +205,7 @@ def _sources(root: Path) -> list[Path]:
 
 
 def has_been_run(path: Path) -> bool:
-    """Return True if the notebook `path` has been run; False if it is missing or invalid, such as with merge markers."""
+    """Return True if the notebook to rebuild has been run; False if it is missing or invalid, such as with merge markers."""
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
     except (FileNotFoundError, ValueError, AttributeError):

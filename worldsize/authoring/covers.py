@@ -58,7 +58,7 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
 
 
 def players(executed: NotebookNode, tag: str) -> list[str]:
-    """Return the HTML output of the cells with the `tag` in a run."""
+    """Return the HTML output of the cells with the `tag` in a run, such as a cover's replay."""
     fragments = []
     for cell in executed.cells:
         if tag not in cell.metadata.get("tags", []):
@@ -71,7 +71,7 @@ def players(executed: NotebookNode, tag: str) -> list[str]:
 
 
 def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
-    """Return the PNG and the words of the picture in the tagged cell."""
+    """Return the PNG and the words of the cover's picture, from the tagged cell."""
     tagged = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
         raise BuildError(f'{source}: expected one cell with tags=["{TAG}"], got {len(tagged)}')
@@ -84,7 +84,7 @@ def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
 
 
 def _short(words: str) -> str:
-    """Return as many whole sentences (else words) as fit, without square brackets, which would end the line's own."""
+    """Return as many of a cover's sentences (else words) as fit, without square brackets, which would end the line's own."""
     plain = " ".join(words.replace("[", "(").replace("]", ")").split())
     kept = plain[:WORDS]
     if len(plain) > WORDS:

@@ -28,7 +28,7 @@ SOURCES_SHA256 = {
 
 
 def read_source(folder: Path, name: str) -> np.ndarray:
-    """Return the array of one source file. Raises ValueError unless its bytes are the published ones."""
+    """Return the array in one of Debian's files of Fashion-MNIST. Raises ValueError unless its bytes are the published ones."""
     raw = gzip.decompress((folder / name).read_bytes())
     got = hashlib.sha256(raw).hexdigest()
     if got != SOURCES_SHA256[name]:
@@ -43,13 +43,13 @@ def read_source(folder: Path, name: str) -> np.ndarray:
 
 
 def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Return the indices of the first `per_class` examples of every class, ascending."""
+    """Return the indices of the first `per_class` Fashion-MNIST examples of every class, ascending."""
     first = [np.flatnonzero(labels == one)[:per_class] for one in np.unique(labels)]
     return np.sort(np.concatenate(first))
 
 
 def subset(folder: Path) -> dict[str, np.ndarray]:
-    """Return the four arrays that ship.
+    """Return the four arrays of Fashion-MNIST that ship.
 
     Images uint8 `[n, 28, 28]`, labels uint8 `[n]`.
     """
@@ -64,7 +64,7 @@ def subset(folder: Path) -> dict[str, np.ndarray]:
 
 
 def main(folder: Path = DEBIAN_FOLDER) -> None:
-    """Write the data file and print the size and digest for its entry in `data.py`."""
+    """Write `fashion-mnist.npz`, and print the size and digest for its entry in `data.py`."""
     path = CHECKOUT_FOLDER / FASHION_MNIST.name
     np.savez_compressed(path, **subset(folder))
     print(f"{path}: {path.stat().st_size} bytes, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}")

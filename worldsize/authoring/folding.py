@@ -23,7 +23,7 @@ def is_folded(cell: SourceCell) -> bool:
 
 
 def titled(cell: SourceCell) -> str:
-    """Return the cell's text as its notebook has it."""
+    """Return the cell's text as its notebook has it, with a title to fold it under if it only predicts."""
     if _only_predicts(cell):
         return f"{PREDICTION}\n{cell.text}"
     return cell.text

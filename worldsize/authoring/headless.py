@@ -32,7 +32,7 @@ OnProgress = Callable[[int, int, str], None]
 
 
 class NotebookFailed(RuntimeError):
-    """A cell raised, ran out of time, lost its kernel, or was ended; `out` is the notebook as far as it came."""
+    """A headless run failed: a cell raised, ran out of time, lost its kernel, or was ended; `out` is the notebook so far."""
 
     def __init__(self, message: str, out: Path) -> None:
         super().__init__(message, out)  # both, so that the exception survives pickling
@@ -45,7 +45,7 @@ class NotebookFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class HeadlessRun:
-    """A finished run. `out` is the executed notebook; points are None if the notebook keeps none."""
+    """A notebook's finished headless run. `out` is the executed notebook; points are None if the notebook keeps none."""
 
     out: Path
     summary_text: str
@@ -88,7 +88,7 @@ def run(
 
 
 def summary_of(notebook: nbformat.NotebookNode) -> str:
-    """Return the plain text of the cells tagged "summary"; "" if there is none.
+    """Return the plain text of the cells tagged "summary" in a headless run; "" if there is none.
 
     A headless run prints this at its end.
     """
@@ -107,7 +107,7 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
 
 
 class _Watch:
-    """The progress of a run, and its time left."""
+    """The progress of a headless run, and its time left."""
 
     def __init__(self, path: Path, timeout_s: float, progress: OnProgress | None) -> None:
         cells = nbformat.read(path, as_version=4).cells
@@ -142,7 +142,7 @@ def _execute(
     from papermill.engines import NBClientEngine, papermill_engines
 
     class SavesAtTheEnd(NBClientEngine):
-        """An engine that saves once: papermill saves before and after each cell, a tenth of a lab's run."""
+        """An engine for papermill that saves once: papermill saves before and after each cell, a tenth of a lab's run."""
 
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> None:
@@ -176,7 +176,7 @@ def _execute(
 
 
 def join_streams(cell: nbformat.NotebookNode, **_: Any) -> None:
-    """Join a cell's stream outputs into one for stdout and one for stderr, each where its first part stood, stdout first."""
+    """Join an executed cell's streams into one for stdout and one for stderr, each where its first part stood, stdout first."""
     texts: dict[str, list[str]] = {}
     outputs = []
     for output in cell.get("outputs", ()):
@@ -202,7 +202,7 @@ def join_streams(cell: nbformat.NotebookNode, **_: Any) -> None:
 
 
 def _as_seen(text: str) -> str:
-    """Return text as a terminal shows it: a carriage return begins its line anew, a backspace takes a character away."""
+    """Return a cell's text as a terminal shows it: a carriage return begins its line anew, a backspace takes a character away."""
     if "\r" not in text and "\b" not in text:
         return text
     lines = []
@@ -275,7 +275,7 @@ _SEND_EVERY_OUTPUT = "(lambda sender: sender.schedule(lambda: sender.socket.set_
 
 
 def _points(state: Path) -> tuple[float | None, float | None]:
-    """Return (earned, possible) over every lab that the notebook opened, from the files that `Lab` keeps."""
+    """Return (earned, possible) over every lab that the headless notebook opened, from the files that `Lab` keeps."""
     files = sorted(state.glob("lab_*.json"))
     if not files:
         return None, None
@@ -289,7 +289,7 @@ def _points(state: Path) -> tuple[float | None, float | None]:
 
 
 def _known(path: Path, parameters: dict[str, Any]) -> Path:
-    """Return the notebook's absolute path. Raises ValueError for an unknown notebook or parameter."""
+    """Return the absolute path of the notebook to run headlessly. Raises ValueError for an unknown notebook or parameter."""
     if not path.is_file() or path.suffix != ".ipynb":
         got = "no such file"
         if path.is_dir():
@@ -318,12 +318,12 @@ def _known(path: Path, parameters: dict[str, Any]) -> Path:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, raised as the event loop raises an interrupt: at once, and out of every task."""
+    """SIGTERM to a headless run, raised as the event loop raises an interrupt: at once, and out of every task."""
 
 
 @contextmanager
 def _sigterm_raised() -> Iterator[None]:
-    """Raise `_Terminated` at SIGTERM, so that the outputs so far are kept, if this thread may and nobody else handles it."""
+    """Raise `_Terminated` at SIGTERM, to keep a headless run's outputs so far, if this thread may and nobody else handles it."""
     in_charge = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not in_charge:
         yield

@@ -99,7 +99,7 @@ def first_sitting(source: Source) -> Sitting | None:
 
 
 def parts(source: Source) -> list[TimedPart]:
-    """Return the parts of a lab from top to bottom. Cells after an optional part inside a `##` count for that `##` again."""
+    """Return a lab's timed parts from top to bottom. Cells after an optional part inside a `##` count for that `##` again."""
     cells: dict[str, list[SourceCell]] = {}
     around = inside = ""
     level = 0
@@ -165,7 +165,7 @@ def true_minutes(path: Path) -> str | None:
 
 
 def _to_be_done(source: Source) -> list[SourceCell]:
-    """Return the cells outside optional parts. A part ends at the next heading of its level or above."""
+    """Return the cells outside optional parts, whose minutes count. A part ends at the next heading of its level or above."""
     kept = []
     optional_level = 0
     for cell in source.cells:

@@ -48,7 +48,7 @@ text comes with it. PyTorch for CUDA also installs NVIDIA's libraries, under NVI
 
 
 def notices(root: Path) -> str:
-    """Return the file's text. Raises ValueError for a package that is neither installed nor in the file yet."""
+    """Return the text of the notices' file. Raises ValueError for a package that is neither installed nor in the file yet."""
     before = (root / FILE).read_text() if (root / FILE).exists() else ""
     kept = {found[1]: line for line in before.splitlines() if (found := _ROW.match(line))}
 
@@ -83,7 +83,7 @@ def notices(root: Path) -> str:
 
 
 def _licence(name: str, distribution: Distribution) -> str:
-    """Return the license's name: SPDX if the metadata has it, else its free text, else its classifiers."""
+    """Return the license's name for a package's notice: SPDX if the metadata has it, else its free text, else its classifiers."""
     metadata = distribution.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
     if expression := metadata.get_all("License-Expression", []):
@@ -96,7 +96,7 @@ def _licence(name: str, distribution: Distribution) -> str:
 
 
 def _home(distribution: Distribution) -> str:
-    """Return the package's home page: the clearest of the addresses in its metadata."""
+    """Return the home page for a package's notice: the clearest of the addresses in its metadata."""
     urls: dict[str, str] = {}
     metadata = distribution.metadata
     homes = [f"homepage, {home}" for home in metadata.get_all("Home-page", [])]

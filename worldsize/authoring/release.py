@@ -32,7 +32,7 @@ _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
 
 
 class Refused(ValueError):
-    """The bundle would give something away, or is incomplete; the message names each place."""
+    """The student bundle would give something away, or is incomplete; the message names each place."""
 
 
 def release(root: Path, out: Path) -> list[str]:
@@ -81,7 +81,7 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
 
 
 def bundle_files(root: Path) -> list[Path]:
-    """Return the files that go out to students, in order.
+    """Return the files of the student bundle, in order.
 
     Raises Refused if a required file is missing.
     """
@@ -98,7 +98,7 @@ def bundle_files(root: Path) -> list[Path]:
 
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
-    """Return the answers' lines that can be read in a student's notebook, in any cell or metadata.
+    """Return the answers' lines that a release would show in a student's notebook, in any cell or metadata.
 
     `given` has the lines of code outside the markers. A line that is also there gives nothing away, nor does a short one.
     """

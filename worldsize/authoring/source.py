@@ -97,7 +97,7 @@ def stub(text: str) -> str:
 
 
 def split_answer(text: str) -> tuple[list[str], list[str]]:
-    """Split an exercise cell's text at its markers into (given lines, answer lines); neither contains the markers."""
+    """Split an exercise cell of a source at its markers into (given lines, answer lines); neither contains the markers."""
     given: list[str] = []
     answer: list[str] = []
     lines = given
@@ -125,7 +125,7 @@ def answer_lines(source: Path) -> dict[str, list[str]]:
 
 
 def given_lines(source: Path) -> list[str]:
-    """Return the lines of code outside the answers' markers, which a release may show."""
+    """Return a source's lines of code outside the answers' markers, which a release may show."""
     lines: list[str] = []
     for cell in read_source(source).cells:
         if cell.kind == "code":

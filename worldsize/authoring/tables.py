@@ -26,7 +26,7 @@ def with_true_minutes(root: Path, minutes: Mapping[str, int]) -> dict[Path, str]
 
 
 def of_labs(text: str, minutes: Mapping[str, int]) -> str:
-    """Return the text with the minutes of each lab in the lab's row; a row of a lab without minutes stays as it is."""
+    """Return the table's text with the minutes of each lab in its row; a row of a lab without minutes stays as it is."""
     return _LAB.sub(lambda row: f"{row[1]}{minutes[row[2]]}" if row[2] in minutes else row[0], text)
 
 

@@ -47,7 +47,7 @@ def python_cell(source: str) -> PythonCell:
 
 
 def tree_of(source: str) -> ast.Module | None:
-    """Return the syntax tree, or None if Python cannot parse the text."""
+    """Return the syntax tree of a cell's Python, or None if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -57,7 +57,7 @@ def tree_of(source: str) -> ast.Module | None:
 
 
 def _read(source: str, room: int) -> PythonCell:
-    """Read a cell; `room` is the number of nested magics still allowed."""
+    """Read a cell as Python; `room` is the number of nested magics still allowed."""
     below = source.lstrip("\n")
     blank = source[: len(source) - len(below)]  # the transformer would drop these lines
     try:
@@ -208,7 +208,7 @@ def compile_cell(text: str, file: str) -> CodeType:
 
 
 def run_cell(code: CodeType, namespace: dict[str, Any]) -> None:
-    """Run a compiled cell, and wait for its coroutine if it has one. Raises the cell's exceptions."""
+    """Run a notebook cell's compiled Python, and wait for its coroutine if it has one. Raises the cell's exceptions."""
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, namespace)
         return

@@ -66,7 +66,7 @@ class Statement:
 
 
 def parsed(source: str) -> ast.Module | None:
-    """Return the tree of a cell without IPython's extra syntax; None if Python cannot parse it."""
+    """Return the tree of a cell's statements, without IPython's extra syntax; None if Python cannot parse it."""
     return tree_of(python_cell(source).text)
 
 
@@ -85,7 +85,7 @@ def statements(source: str) -> list[Statement]:
 
 
 def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
-    """Return the statement; None if it parses but cannot be compiled, such as a top-level `return`."""
+    """Return a cell's top-level statement; None if it parses but cannot be compiled, such as a top-level `return`."""
     line, text = _text(node, lines)
     try:
         with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
 
 
 def _text(node: ast.stmt, lines: list[bytes]) -> tuple[int, str]:
-    """Return the number of the first line, decorators included, and the text."""
+    """Return the number of a statement's first line, decorators included, and its text."""
     first = node.lineno
     start = node.col_offset
     for decorator in getattr(node, "decorator_list", ()):
@@ -156,7 +156,7 @@ def _runs_now(table: symtable.SymbolTable) -> bool:
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
-    """Yield the names whose parts an assignment changes: `table["a"] = 1`, `config.size = 2`."""
+    """Yield the names whose parts an assignment statement changes: `table["a"] = 1`, `config.size = 2`."""
     targets: Iterable[ast.expr] = ()
     if isinstance(node, (ast.Assign, ast.Delete)):
         targets = node.targets
@@ -172,7 +172,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
 
 
 def defines(source: str, name: str) -> bool:
-    """Return True if a cell defines `name` at its top level, by `def`, by `=` or otherwise."""
+    """Return True if a top-level statement of a cell defines `name`, by `def`, by `=` or otherwise."""
     if name not in source:
         return False
 
@@ -183,7 +183,7 @@ def defines(source: str, name: str) -> bool:
 
 
 def raises_not_yet(source: str) -> bool:
-    """Return whether a cell itself raises NotYet, as a stub does; False if Python cannot parse it."""
+    """Return whether one of a cell's own statements raises NotYet, as a stub does; False if Python cannot parse it."""
     if len(source) > MAX_CELL_CHARACTERS:
         return False
     tree = parsed(source)
@@ -195,7 +195,7 @@ def raises_not_yet(source: str) -> bool:
 
 
 def breakpoint_line(source: str) -> int:
-    """Return the number of the first line with `breakpoint()` or `pdb.set_trace()`, 0 if there is none."""
+    """Return the number of a cell's first line with `breakpoint()` or `pdb.set_trace()`, 0 if there is none."""
     found = _BREAKPOINT.search(source)
     return source.count("\n", 0, found.start()) + 1 if found else 0
 

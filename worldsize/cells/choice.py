@@ -86,7 +86,7 @@ def names_of(exercises: Sequence[AskedExercise]) -> set[str]:
 
 
 def title_text(source: str) -> str:
-    """Return "Exercise 6.3" for a cell with that title, also below a cell magic; "" for a cell without a title."""
+    """Return "Exercise 6.3" for a cell that may count with that title, also below a cell magic; "" for a cell without a title."""
     if source.lstrip().startswith("%%"):
         source = python_cell(source).text
     title = title_of(source)
@@ -137,7 +137,7 @@ def _chosen_of_ran(sources: Sequence[str], exercises: Sequence[AskedExercise]) -
 
 
 def _number(name: str) -> tuple[int, int]:
-    """Return (6, 3) for "Exercise 6.3"."""
+    """Return (6, 3) for "Exercise 6.3", to see which exercise a cell counts for."""
     title = title_of(f"# {name}")
     return (title.lab, title.number) if title else (0, 0)
 
@@ -187,7 +187,7 @@ def _found(exercise: AskedExercise, code: Sequence[NotebookCell], names: Collect
 
 
 def _together(exercise: AskedExercise, code: Sequence[NotebookCell], named: list[int]) -> list[int]:
-    """Return all cells of one name if they are halves of one cell, else the best of the copies."""
+    """Return, of the cells that may count, all of one name if they are halves of one cell, else the best of the copies."""
     whole = [k for k in named if defines(code[k].source, exercise.functions[0])]
     if len(named) > 1 and len(whole) <= 1 and _whole(exercise, _joined(code, named)):
         return named
@@ -200,7 +200,7 @@ def _together(exercise: AskedExercise, code: Sequence[NotebookCell], named: list
 
 
 def _with_neighbours(exercise: AskedExercise, code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
-    """Add the fewest adjacent cells that complete `parts`; return `parts` if none do."""
+    """Return `parts` of a cell that counts with the fewest adjacent cells that complete them, or alone if none do."""
     after = _run_of(range(parts[-1] + 1, len(code)), free)
     before = _run_of(range(parts[0] - 1, -1, -1), free)
     ways = [(a, b) for a in range(len(after) + 1) for b in range(len(before) + 1)]
@@ -212,7 +212,7 @@ def _with_neighbours(exercise: AskedExercise, code: Sequence[NotebookCell], part
 
 
 def _with_what_goes_on(code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
-    """Add the cells below that do not parse alone, but do as the end of this one."""
+    """Add, to a cell that counts, the cells below that do not parse alone, but do as its end."""
     for k in _run_of(range(parts[-1] + 1, len(code)), free):
         source = code[k].source
         is_no_cell = source.strip() and (source.startswith((" ", "\t")) or not _parses(source))  # IPython strips an indent

@@ -28,7 +28,7 @@ _NO_PYTHON = ("SyntaxError", "IndentationError", "TabError")
 
 @dataclass(frozen=True)
 class AnswerElsewhere:
-    """A place with an answer to `function`. `cell` is its number among the code cells, 0 if it is not a code cell.
+    """A misplaced answer to `function`, and its place. `cell` is its number among the code cells, 0 if it is not a code cell.
 
     `line` is the cell's first line; `found` is the other name, the cell's type, or Python's error.
     """
@@ -145,7 +145,7 @@ def no_python(exercise: AskedExercise, cell: int, source: str, message: str) -> 
 
 
 def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:
-    """Yield definitions of a similar name: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
+    """Yield misplaced definitions of a similar name: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
     wanted = name.lower()
     functions = ((number, source, other) for number, source in others for other in _functions(source))
     for number, source, other in islice(functions, _MOST_NAMES):
@@ -157,7 +157,7 @@ def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Col
 
 
 def _functions(source: str) -> list[str]:
-    """Return the names of a cell's top-level functions and classes, once for each definition.
+    """Return the names of a cell's top-level functions and classes, of which one may be a misplaced answer.
 
     A pattern matches lines: a notebook may have very many cells, and some that Python cannot parse.
     """

@@ -28,7 +28,7 @@ class NotebookCell:
 
 @dataclass(frozen=True)
 class AskedExercise:
-    """An exercise whose cell is looked for. `title` is "Exercise 6.3", `stub` the cell as released, "" if unknown.
+    """An exercise whose cell is looked for in a notebook. `title` is "Exercise 6.3", `stub` the cell as released, "" if unknown.
 
     `functions` are the names that the exercise's check calls; the first is the one by which a cell without a name is found.
     """
@@ -40,7 +40,7 @@ class AskedExercise:
 
 
 def read(data: bytes) -> tuple[NotebookCell, ...]:
-    """Return the cells of a notebook's file, of any format. Raises NoNotebook for what is not a notebook."""
+    """Return a notebook's cells, as data, from its file, of any format. Raises NoNotebook for what is not a notebook."""
     return tuple(map(_cell, rows(data)))
 
 
@@ -78,10 +78,10 @@ def lines_of(source: str) -> list[str]:
 
 
 def first_line(source: str) -> str:
-    """Return a cell's first line that is not blank, made printable."""
+    """Return a notebook cell's first line that is not blank, made printable."""
     return printable(next(filter(str.strip, source.splitlines()), ""))
 
 
 def printable(line: str) -> str:
-    """Return a cell's line, shortened and with unprintable characters replaced."""
+    """Return a line of a notebook's cell, shortened and with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])

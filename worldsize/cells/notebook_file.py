@@ -37,7 +37,7 @@ class _LargeNotebook(msgspec.Struct):
 
 
 def rows(data: bytes) -> list[dict[str, Any]]:
-    """Return the cells of a notebook of any format, each as an object with the keys of `_MOST_BYTES` alone.
+    """Return the cells in a notebook file of any format, each as an object with the keys of `_MOST_BYTES` alone.
 
     In a large file, a value that is longer than `_MOST_BYTES` is None. Raises NoNotebook for what is not a notebook.
     """
@@ -57,7 +57,7 @@ def rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def _in_utf_8(data: bytes) -> bytes:
-    """Return the text without byte order mark and end; a UTF-16 mark has it recoded."""
+    """Return a notebook file's text without byte order mark and end; a UTF-16 mark has it recoded."""
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     return data.removeprefix(codecs.BOM_UTF8).rstrip(b"\0 \t\r\n")
@@ -101,7 +101,7 @@ def _of_large(data: bytes) -> list[dict[str, Any]] | None:
 
 
 def _kept_of_cell(cell: memoryview) -> dict[str, memoryview]:
-    """Return the values of a cell that are kept, as JSON; null for one that is too long."""
+    """Return the values of a notebook file's cell that are kept, as JSON; null for one that is too long."""
     kept = {}
     values = msgspec.json.decode(cell, type=dict[str, msgspec.Raw])
     for key, most_bytes in _MOST_BYTES.items():

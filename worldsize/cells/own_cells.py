@@ -106,7 +106,7 @@ class TakenAlong:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A statement and its place: (the cell's number, the statement's index in the cell)."""
+    """A statement of a student's own cell, and its place: (the cell's number, the statement's index in the cell)."""
 
     place: tuple[float, int]
     statement: Statement
@@ -142,7 +142,7 @@ def taken_along(choice: ChosenCells, exercises: Sequence[AskedExercise], given: 
 
 
 class OwnCells:
-    """The names of a notebook's code cells, in the order in which they stand or ran.
+    """The names of a notebook's code cells, own cells among them, in the order in which they stand or ran.
 
     `given` are the names that set-up cells make; these keep their meaning. With `ran`, the cells are in the order in which they
     ran, so the last binding counts, wherever the exercise is.
@@ -197,7 +197,7 @@ class OwnCells:
 
     @cached_property
     def functions(self) -> dict[str, CellOfNotebook]:
-        """The exercise's cell by each of its functions."""
+        """The exercises' cells, by each of their functions, beside the own cells."""
         return {name: cell for cell in self._cells for name in cell.functions}
 
     @cached_property
@@ -206,7 +206,7 @@ class OwnCells:
         return next((one for one in reversed(self.own) if one.statement.star), None)
 
     def bound(self, name: str, above: tuple[float, int]) -> _Placed | None:
-        """Return the statement that binds `name` for code at `above`: the last binding above, else the last of all."""
+        """Return the cells' statement that binds `name` for code at `above`: the last binding above, else the last of all."""
         every = self.binders.get(name, [])
         if self._ran:
             return every[-1] if every else None
@@ -216,7 +216,7 @@ class OwnCells:
 
 
 class _Search:
-    """The search for everything that one exercise uses."""
+    """The search for everything in own cells that one exercise uses."""
 
     def __init__(self, notebook: OwnCells, function: str) -> None:
         self._notebook = notebook
@@ -247,7 +247,7 @@ class _Search:
         return TakenAlong(tuple(cells), tuple(left[:_MOST_LEFT]))
 
     def _enter(self, cell: CellOfNotebook) -> None:
-        """Ask for every name that an exercise's cell uses and does not make itself."""
+        """Ask the own cells for every name that an exercise's cell uses and does not make itself."""
         if cell.number in self._exercises:
             return
         self._exercises.add(cell.number)

@@ -40,7 +40,7 @@ NOBODY: PlayedRanks = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ArenaResult:
-    """The end of a student's function on all ranks. Arrays are NumPy's, by rank.
+    """An arena's result: the end of a student's function on all ranks. Arrays are NumPy's, by rank.
 
     `message` describes any state but "done", `waits` lists who waits for whom in a deadlock, `failure` is the failure of a
     plain function. `returned[r]` is rank r's return value; `inputs[r]` is its input afterwards, since a function may work
@@ -62,13 +62,13 @@ class ArenaResult:
 
 @dataclass(frozen=True)
 class ByRank:
-    """A stand-in for an argument that all ranks share: rank r gets `values[r]`, and no other rank has it."""
+    """An arena's stand-in for an argument that all ranks share: rank r gets `values[r]`, and no other rank has it."""
 
     values: tuple[Any, ...]
 
 
 def of_rank(more: Iterable[Any], rank: int) -> list[Any]:
-    """Return the arguments that `rank` gets."""
+    """Return the arguments that `rank` gets in an arena."""
     return [value.values[rank] if isinstance(value, ByRank) else value for value in more]
 
 
@@ -77,7 +77,7 @@ Way = Literal["call", "ranks", "saves", "group", "tensorflow"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A run that a check asks for: the method of `Arena` that it called, and its arguments.
+    """A run that a check asks an arena for: the method of `Arena` that it called, and its arguments.
 
     `inputs` holds a value for each rank; for a plain call it holds the arguments, for "saves" one list of scenarios. `driver`, a
     function of `checks.drivers`, runs in place of `fn` and gets `fn` first. `more`, `link` and `played` are as in `Arena.ranks`;
@@ -105,7 +105,7 @@ class Arena(ABC):
         """Carry out `trial`, and return how it ended."""
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        """Call a plain function once, with copies of `args`; its value is `returned[0]`.
+        """Call a plain function once in this arena, with copies of `args`; its value is `returned[0]`.
 
         A callable among `args` belongs to the check, which sees every call that `fn` makes to it.
         """
@@ -132,7 +132,7 @@ class Arena(ABC):
         return self.run(Trial("saves", fn, (list(scenarios),), driver=killed_writer.tried))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        """Run `fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo.
+        """Run `fn(inputs[rank], *more)` on this arena's ranks, which share a torch.distributed process group over gloo.
 
         A `driver` replaces `fn`: `driver(fn, inputs[rank], *more)`.
         """
@@ -160,7 +160,7 @@ FUNCTIONS_PROCESS = "the function's process"  # names what failed where there is
 
 
 def called(trial: Trial, limit_s: float) -> ArenaResult:
-    """Call a student's plain function in this process, with copies of its arguments, for at most `limit_s` seconds."""
+    """Return an arena's result of a plain function, called in this process with copies of `args`, within `limit_s` seconds."""
     assert trial.fn is not None
     try:
         returned, after = plain_call.call(trial.fn, trial.inputs, limit_s)
@@ -241,7 +241,7 @@ def _ended(run: Run) -> ArenaResult:
 
 
 def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> ArenaResult:
-    """Return the result of a failed launch. After a deadlock or a timeout, its message says where each rank stood."""
+    """Return the arena's result of a failed launch. After a deadlock or a timeout, its message says where each rank stood."""
     if isinstance(error, ValueError):  # an argument cannot be sent to the ranks
         return ArenaResult("raised", str(error), trace=Trace(n))
 
@@ -276,7 +276,7 @@ def _over_group(fn: Callable, inputs: tuple, more: tuple, driver: Callable | Non
 
 
 def _in_tensorflow(fn: Callable | None, inputs: tuple, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:
-    """Return the function's value, its input afterwards, and the calls of the check's own callables."""
+    """Return, for an arena, a function's value in TensorFlow, its input afterwards, and its calls of the check's callables."""
     noted = NotedCalls()
     given, *rest = noted.instead([inputs[int(os.environ["RANK"])], *more])
     returned, after = in_rank.in_tensorflow(fn, given, rest, driver)

@@ -75,7 +75,7 @@ class ConfirmingArena(Arena):
         return ended
 
     def begin_again(self) -> None:
-        """Restart the check with the draws of the reported pass."""
+        """Restart the check, to be confirmed, with the draws of the reported pass."""
         self._number = 0
         self._launches.draws.setstate(self._simulated.told.draws)
 
@@ -106,7 +106,7 @@ class ConfirmingArena(Arena):
 
 
 def _to_confirm(simulated: SimulatedPass) -> int:
-    """Return the number of the case to run again: the one with the first mistake, else the case with the largest messages.
+    """Return the number of the case to confirm: the one with the first mistake, else the case with the largest messages.
 
     A lone rank behaves alike in both worlds, so its cases are skipped. 0, the default, has run on real ranks already.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the interface imports torch, which a TensorFlow rank does n
 def over_fabric(
     fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None
 ) -> tuple[Any, Any]:
-    """Call `fn(fabric, given, *more)` with arrays as tensors, or the check's own `driver(fn, fabric, given, *more)`.
+    """Call `fn(fabric, given, *more)` in a rank, with arrays as tensors, or the check's own `driver(fn, fabric, given, *more)`.
 
     The fabric is the only way to a peer: process groups are refused.
     """
@@ -42,7 +42,7 @@ def run(
 
 @contextmanager
 def no_process_group() -> Iterator[None]:
-    """Refuse process groups inside: the fabric is the only way to a peer."""
+    """Refuse process groups in a rank: the fabric is the only way to a peer."""
     import torch.distributed as dist
 
     places = [
@@ -67,7 +67,7 @@ def _no_group(*_: Any, **__: Any) -> None:
 
 
 def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None) -> tuple[Any, Any]:
-    """Call `fn(given, *more)`, or the check's own `driver(fn, given, *more)`, in a torch.distributed group over gloo.
+    """Call in a rank `fn(given, *more)`, or the check's own `driver(fn, given, *more)`, in a torch.distributed group over gloo.
 
     The environment names the rank's peers.
     """

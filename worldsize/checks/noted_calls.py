@@ -41,7 +41,7 @@ class NotedCalls:
 
 
 def callables_in(value: Any) -> Iterator[Callable]:
-    """Yield the callables in `value`, in the order in which `NotedCalls` numbers them."""
+    """Yield the callables in `value` whose calls are noted, in the order in which `NotedCalls` numbers them."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -52,7 +52,7 @@ def callables_in(value: Any) -> Iterator[Callable]:
 
 
 def make_again(calls: Iterable[NotedCall], value: Any) -> None:
-    """Repeat the calls on the callables in `value`. Ignore errors: a call that raised in the task raises again here."""
+    """Repeat the noted calls on the callables in `value`. Ignore errors: a call that raised in the task raises again here."""
     theirs = list(callables_in(value))
     for number, args in calls:
         with suppress(Exception):

@@ -26,7 +26,7 @@ class TimeUp(BaseException):
 
 
 def call(fn: Callable, args: tuple, limit_s: float) -> tuple[Any, tuple]:
-    """Call `fn` with its own copies of `args`. Return its value and the copies afterwards, both plain.
+    """Call a plain function, `fn`, with its own copies of `args`. Return its value and the copies afterwards, both plain.
 
     Raises what the function raises, and TimeUp after `limit_s` seconds.
     """
@@ -103,7 +103,7 @@ def limited(limit_s: float) -> Iterator[None]:
 
 
 def _imports(frame: FrameType | None, outside: FrameType) -> bool:
-    """Return whether `frame` runs because a module is being imported by code that `outside` has called."""
+    """Return whether `frame`, of a plain call, runs because a module is being imported by code that `outside` has called."""
     while frame not in (None, outside):
         if frame.f_code.co_filename == _IMPORTS:
             return True

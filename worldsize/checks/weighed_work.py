@@ -60,7 +60,7 @@ class WeighedRank:
 
 
 def same_direction(got: np.ndarray | None, expected: np.ndarray) -> bool:
-    """Return whether two arrays differ by a positive factor alone."""
+    """Return whether two arrays of declared work differ by a positive factor alone."""
     if got is None or got.shape != expected.shape:
         return False
     sizes = float(np.linalg.norm(got)), float(np.linalg.norm(expected))

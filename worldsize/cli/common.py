@@ -33,7 +33,7 @@ app = typer.Typer(
 
 @contextmanager
 def one_paragraph(*more: type[Exception]) -> Iterator[None]:
-    """Print ValueError, OSError and `more` as one paragraph and exit with code 1. Bugs keep their traceback."""
+    """Print a command's ValueError, OSError and `more` as one paragraph and exit with code 1. Bugs keep their traceback."""
     expected: tuple[type[Exception], ...] = (ValueError, OSError, *more)
     try:
         yield
@@ -43,7 +43,7 @@ def one_paragraph(*more: type[Exception]) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Return the error's message. An OSError with a file becomes: file, expected, got, and next step where known."""
+    """Return a command's error message. An OSError with a file becomes: file, expected, got, and next step where known."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
 
@@ -63,7 +63,7 @@ def _words(error: Exception) -> str:
 
 @contextmanager
 def bar(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
-    """Yield `step(done, of, words)` for a progress bar. The bar appears with the first step; an error removes it."""
+    """Yield `step(done, of, words)` for a command's progress bar. The bar appears with the first step; an error removes it."""
     from rich.progress import Progress
 
     progress = Progress(*columns, console=Console(stderr=True))

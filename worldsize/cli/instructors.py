@@ -121,7 +121,7 @@ def need_submissions(submissions: Path) -> None:
 
 
 def _show(graded: GradedFolder, out: Path) -> None:
-    """Print the table of a folder of grades, and list the rows that need a person."""
+    """Print, for instructors, the table of a folder of grades, and list the rows that need a person."""
     from worldsize.grade.reports import needs_a_person, table
 
     table.write(graded.rows, out)
@@ -131,7 +131,7 @@ def _show(graded: GradedFolder, out: Path) -> None:
 
 
 def _look_at(needs: list[Need], grades: Path) -> None:
-    """Print the first things that need a person, and write all of them beside the rows."""
+    """Print, for instructors, the first things that need a person, and write all of them beside the rows."""
     from worldsize.grade.reports import needs_a_person
 
     path = needs_a_person.write(needs, grades)

@@ -79,7 +79,7 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
 
 
 def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
-    """Return the fate of a released cell for which the student has `yours`; `laid` is the digest of the cell laid before."""
+    """Return a released cell's fate in a merged lab where the student has `yours`; `laid` is the cell's digest as laid before."""
     if yours is None or _digest(yours) == laid != _digest(cell):
         return "new"
     if _digest(yours) == _digest(cell):
@@ -93,7 +93,7 @@ def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
 
 
 def _cells(notebook: bytes) -> dict[str, Cell] | None:
-    """Return a student's cells by their ids, in order; None if the file is no notebook, or ids are missing."""
+    """Return a student's cells, to be merged, by their ids, in order; None if the file is no notebook, or ids are missing."""
     try:
         cells = json.loads(notebook)["cells"]
         known = {cell["id"]: cell for cell in cells}

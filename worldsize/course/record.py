@@ -63,7 +63,7 @@ def write_record(folder: Path, record: CourseRecord) -> None:
 
 
 def release_number(version: str) -> tuple[int, ...]:
-    """Return a version's numbers for comparison: (0, 2, 0) for "0.2.0", "0.2" and "0.2.0rc1". Raises ValueError."""
+    """Return a release's numbers for comparison: (0, 2, 0) for "0.2.0", "0.2" and "0.2.0rc1". Raises ValueError."""
     matched = re.match(r"\d{1,9}(\.\d{1,9})*", version)
     if matched is None:
         raise ValueError(f"expected a version such as 0.2.0, got {version!r}")
@@ -73,5 +73,5 @@ def release_number(version: str) -> tuple[int, ...]:
 
 
 def digest(content: bytes) -> str:
-    """Return a short hash of a file's content."""
+    """Return a short hash of a file's content, for the course's record."""
     return hashlib.blake2b(content, digest_size=12).hexdigest()

@@ -26,7 +26,7 @@ CHECKOUT = _PACKAGE.parent  # a checkout in an editable installation; otherwise 
 
 
 def found(root: Path, patterns: Iterable[str]) -> list[str]:
-    """Return the names of the files below `root` that match one of the patterns, in order; symbolic links are skipped."""
+    """Return the names of the files below `root` that a pattern lets ship, in order; symbolic links are skipped."""
     paths = {path for pattern in patterns for path in root.glob(pattern)}
     return sorted(path.relative_to(root).as_posix() for path in paths if path.is_file() and not path.is_symlink())
 

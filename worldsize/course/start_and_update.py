@@ -242,7 +242,7 @@ def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
 
 
 def _free_name(folder: Path, name: str, content: bytes) -> str:
-    """Return a free name for a file to set aside; a file with the same content may be there already."""
+    """Return a free name for a student's file that an update sets aside; a file with the same content may be there already."""
     first, _, rest = name.partition("/")
     for number in range(1, 10_000):
         tried = f"{first}{f'-{number}' if number > 1 else ''}/{rest}"
@@ -253,7 +253,7 @@ def _free_name(folder: Path, name: str, content: bytes) -> str:
 
 
 def _words(made: MergedLab, kept: str) -> str:
-    """Return a sentence on what a merged lab kept of the student's, and where the old notebook is."""
+    """Return, for an updated course, a sentence on what a merged lab kept of the student's, and where the old notebook is."""
     clauses = ["no answers in it yet"]
     if made.answers:
         clauses = [_counted(made.answers, "answer", "answers") + " kept"]

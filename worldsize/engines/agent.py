@@ -67,7 +67,7 @@ def death_watch(pid: int) -> list[int]:
 
 
 def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
-    """Leave if the kernel ends while this process still imports, when there are no ranks yet."""
+    """Leave if the kernel ends while this agent still imports, when there are no ranks yet."""
     while not warm.is_set():
         if mpc.wait(watched, _TICK_S) and not warm.is_set():
             leave(own_dir)

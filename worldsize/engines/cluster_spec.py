@@ -62,7 +62,7 @@ class Cluster:
         return tuple(names)
 
     def rank_of(self, type: str, index: int) -> int:
-        """Return a task's rank. Raises ValueError for a task that does not exist."""
+        """Return the rank of a cluster's task. Raises ValueError for a task that does not exist."""
         tasks = self.tasks()
         name = f"{type}:{index}"
         if name not in tasks:

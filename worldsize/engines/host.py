@@ -35,7 +35,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class RankNews:
-    """News from or about one rank: "silent" brings a `Silence`, "exited" the exit code."""
+    """A host's news from or about one rank: "silent" brings a `Silence`, "exited" the exit code."""
 
     rank: int
     kind: NewsKind
@@ -44,7 +44,7 @@ class RankNews:
 
 @dataclass(frozen=True)
 class Silence:
-    """The end of a rank without a report: when that was noticed, and the rank's last known stack.
+    """A host's word on a rank that ended without a report: when that was noticed, and the rank's last known stack.
 
     `lost_host` names its host if that was lost too.
     """
@@ -68,7 +68,7 @@ class Host(Protocol):
         return 0.0
 
     def begin(self, job: Job) -> None:
-        """Prepare for the ranks of this job."""
+        """Prepare this host for the ranks of this job."""
 
     def open_store(self) -> int:
         """Open the ranks' rendezvous, a TCPStore that lives as long as the run, and return its port."""
@@ -77,13 +77,13 @@ class Host(Protocol):
         """Reserve `count` addresses, each "host:port", for tasks of this run."""
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
-        """Start a rank in a fresh process."""
+        """Start a rank in a fresh process on this host."""
 
     def use(self, order: Use) -> None:
         """Let the order's ranks on this host, which stay and are ready, carry it out."""
 
     def bring_files(self) -> None:
-        """Return when the files that ranks wrote for their order are in the run's folder."""
+        """Return when the files that this host's ranks wrote for their order are in the run's folder."""
         return None
 
     def watched(self) -> list:
@@ -93,30 +93,30 @@ class Host(Protocol):
         """Return the news from a ready object of `watched`."""
 
     def heard_before(self) -> Iterable[RankNews]:
-        """Return news that came while the host was asked for something else."""
+        """Return the host's news that came while the host was asked for something else."""
         return ()
 
     def tell(self, rank: int, word: Question | Typed) -> None:
-        """Ask or tell a rank something, if it still runs."""
+        """Ask or tell a rank of this host something, if it still runs."""
 
     def kill(self, rank: int) -> None:
-        """SIGKILL a rank with its children; no further news of it comes."""
+        """SIGKILL a rank of this host with its children; no further news of it comes."""
 
     def seen_last(self, rank: int) -> Standing:
-        """Return the last known stack of a rank that does not answer."""
+        """Return the last known stack of a rank of this host that does not answer."""
 
     def let_leave(self, leaving: set[int], serving: set[int]) -> None:
         """Let the ranks in `leaving`, which have returned, leave by themselves, and those in `serving` after them."""
 
     def wait_written(self) -> None:
-        """Return when the leaving ranks' files are in the run's folder."""
+        """Return when the files of this host's leaving ranks are in the run's folder."""
         return None
 
     def end(self) -> None:
-        """Begin to kill the remaining ranks with their children; `wait_ended` finishes."""
+        """Begin to kill this host's remaining ranks with their children; `wait_ended` finishes."""
 
     def wait_ended(self) -> None:
-        """Return when no rank of the job is left, and their files are in the run's folder."""
+        """Return when, on this host, no rank of the job is left, and their files are in the run's folder."""
         return None
 
 

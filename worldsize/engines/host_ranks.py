@@ -72,7 +72,7 @@ class HostRanks(Host):
 
     @override
     def keep_addresses(self, count: int) -> list[str]:
-        """Reserve ports for this run: bind each with SO_REUSEADDR and never listen, so that nobody else gets it.
+        """Reserve this host's ports for a run: bind each with SO_REUSEADDR and never listen, so that nobody else gets it.
 
         A task's server, which also sets SO_REUSEADDR, can bind the port and listen (Linux allows that).
         """
@@ -157,7 +157,7 @@ class HostRanks(Host):
         return RankNews(rank, "silent", Silence(time.monotonic(), last_seen(self.job.files.of(rank, "last_seen"))))
 
     def _exited(self, sentinel: int) -> Iterator[RankNews]:
-        """Report the exit of a process that sent nothing more, perhaps before its hello."""
+        """Report the exit of a rank of this host that sent nothing more, perhaps before its hello."""
         rank = next(r for r, process in self.processes.items() if process.sentinel == sentinel)
         if rank not in self.silent:
             yield self._silence(rank)
@@ -240,7 +240,7 @@ def cores() -> int:
 
 @functools.cache
 def _interface_of(address: str) -> str:
-    """Return the network interface with this address, such as "lo" or "eth0"; "" if none is found."""
+    """Return this host's network interface with this address, such as "lo" or "eth0"; "" if none is found."""
     import psutil  # here, because the agent starts without it
 
     for name, rows in psutil.net_if_addrs().items():

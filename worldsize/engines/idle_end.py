@@ -66,7 +66,7 @@ class IdleEnd:
                 self._wait()
 
     def stop(self) -> None:
-        """Stop counting until the next `used`."""
+        """Stop counting idle time until the next `used`."""
         with self._lock:
             self._cancel()
 

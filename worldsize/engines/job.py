@@ -113,7 +113,7 @@ Order = Job | Use | Close  # a Job with a `world` opens ranks that stay
 
 @dataclass(frozen=True)
 class Setup:
-    """The engine's choices. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
+    """The engine's choices for a job. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
 
     `hosts` names each rank's host, () for this machine; `clock_error_s` bounds the error between their clocks. `network`
     is "own" for ranks with loopback alone, else "shared", for the reason in `why_shared` if that is known.
@@ -130,7 +130,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Progress:
-    """News of a running rank: new `report` rows, bytes so far, state. At most ten a second.
+    """An event of a job, news of a running rank: new `report` rows, bytes so far, state. At most ten a second.
 
     `wait` is set for a rank "waiting" in the fabric, `collective` for one in a framework's call; `failure` if the state
     is "failed" or "not yet".
@@ -158,7 +158,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Typed:
-    """Answers a rank's prompt with the typed text."""
+    """Answers a rank's `Prompt` with the typed text."""
 
     rank: int
     text: str

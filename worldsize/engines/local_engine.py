@@ -172,7 +172,7 @@ class LocalRanks:
         self._engine, self._agent, self._opening = engine, agent, opening
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
-        """Return the next event, or None after `timeout_s` without one. The last event is an `Outcome`."""
+        """Return the agent's next event, or None after `timeout_s` without one. The last event is an `Outcome`."""
         try:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -190,7 +190,7 @@ class LocalRanks:
         return self._engine.heard(event)
 
     def answer(self, typed: Typed) -> None:
-        """Send a rank the text typed at its prompt."""
+        """Send a rank, through the agent, the text typed at its prompt."""
         with suppress(OSError):
             self._agent.connection.send(typed)
 
@@ -280,7 +280,7 @@ class LocalEngine:
         return self._new_dir("run")
 
     def start(self, order: Order) -> LocalRanks:
-        """Start an order, in a folder from `new_run_dir`."""
+        """Have the agent start an order, in a folder from `new_run_dir`."""
         pickled = pickle.dumps(order)
         opening = order.world if isinstance(order, Job) else ""
         with self._lock:  # a busy agent is not ended as idle
@@ -295,13 +295,13 @@ class LocalEngine:
         return LocalRanks(self, agent, opening)
 
     def heard(self, event: Any) -> Any:
-        """Take note of an event, and return it, or None if it is not the running job's."""
+        """Take note of an agent's event, and return it, or None if it is not the running job's."""
         if isinstance(event, Outcome):
             self._idle.used()
         return event
 
     def running(self) -> LocalRanks | None:
-        """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
+        """Return the agent's order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
         if agent is None or not agent.busy:
             return None
@@ -338,7 +338,7 @@ class LocalEngine:
             agent.close(_CLOSE_S, keep_runs=True)
 
     def take_note(self) -> str:
-        """Return a sentence for the first run after an idle end; "" otherwise."""
+        """Return a sentence for the first run after an idle agent's end; "" otherwise."""
         minutes, self._gave_back_min = self._gave_back_min, 0.0
         if not minutes:
             return ""

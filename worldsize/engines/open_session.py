@@ -35,7 +35,7 @@ class OpenSession(TorchSession):
     freeing: bool = False
 
     def open(self) -> bool:
-        """Start the ranks, and return whether all are ready. Send the kernel a Setup first and an Outcome last."""
+        """Start the ranks that stay, and return whether all are ready. Send the kernel a Setup first and an Outcome last."""
         self.asked = set(range(self.job.world_size))
         if not self._set_up():
             return False
@@ -73,7 +73,7 @@ class OpenSession(TorchSession):
         return "done"
 
     def use(self, order: Use) -> None:
-        """Carry out an order. Send the kernel the Setup first and an Outcome last."""
+        """Carry out an order on the ranks that stay. Send the kernel the Setup first and an Outcome last."""
         self.job, self.asked, self.stopped = order.job, set(order.ranks), False
         for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
             kept.clear()
@@ -105,7 +105,7 @@ class OpenSession(TorchSession):
         self._tell(status, waits, standings, killed)
 
     def _tell_of_the_gone(self) -> None:
-        """Report that ranks of the order had already ended, after waiting for their exit codes."""
+        """Report that staying ranks of the order had already ended, after waiting for their exit codes."""
         until_s = time.monotonic() + EXIT_S
         while any(failure.kind == "exit" and failure.code is None for failure in self.ended.values()):
             if not self._heard_before(until_s):
@@ -146,7 +146,7 @@ class OpenSession(TorchSession):
         return killed
 
     def listened_to(self) -> dict[Any, Callable[[], None]]:
-        """Return what to wait for between two orders, each with the action to take when it is ready."""
+        """Return what a world of ranks waits for between two orders, each with the action to take when it is ready."""
         found = {}
         for host in self._used_hosts():
             found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
@@ -179,19 +179,19 @@ class OpenWorlds:
     sessions: dict[str, OpenSession] = field(default_factory=dict)
 
     def listened_to(self) -> dict[Any, Callable[[], None]]:
-        """Return what to wait for between two orders, each with the action to take when it is ready."""
+        """Return what open worlds wait for between two orders, each with the action to take when it is ready."""
         found: dict[Any, Callable[[], None]] = {}
         for session in self.sessions.values():
             found.update(session.listened_to())
         return found
 
     def open(self, session: OpenSession) -> None:
-        """Open a world, and keep it if all ranks are ready. Send the kernel a Setup first and an Outcome last."""
+        """Open a world, and keep it if all ranks that stay are ready. Send the kernel a Setup first and an Outcome last."""
         if session.open():
             self.sessions[session.job.world] = session
 
     def do(self, order: Use | Close, kernel: Any) -> None:
-        """Carry out an order for a world. Send the kernel an Outcome last, also if the world is not open."""
+        """Carry out an order for an open world. Send the kernel an Outcome last, also if the world is not open."""
         name = order.job.world if isinstance(order, Use) else order.world
         session = self.sessions.get(name)
 
@@ -205,7 +205,7 @@ class OpenWorlds:
             session.use(order)
 
     def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Handle news between two orders, for a process with at most one world."""
+        """Handle an open world's news between two orders, for a process with at most one world."""
         for session in self.sessions.values():
             session.hear(all_news)
 

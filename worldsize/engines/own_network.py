@@ -51,7 +51,7 @@ def _enter(kinds: int) -> None:
 
 
 def _refused_to_a_child(kinds: int) -> int:
-    """Return the error number with which the system refuses the namespaces; 0 if it allows them.
+    """Return the error number with which the system refuses a network namespace; 0 if it allows them.
 
     A child process tries: some systems grant a namespace and then refuse to make it usable (AppArmor does so to users
     other than root), and a process has no way back out.

@@ -182,7 +182,7 @@ def sizes(call: Payload) -> list[tuple[str, int]]:
 
 
 def _named(call: Payload) -> dict[str, Any]:
-    """Return the payload's contents by name, with the variables that its functions take along."""
+    """Return a launch's payload by the names of its contents, with the variables that its functions take along."""
     named = {f"args[{place}]": value for place, value in enumerate(call.args)} | call.kwargs
     for function in [call.fn, *filter(inspect.isfunction, named.values())]:
         named = {**reachable(function), **named}

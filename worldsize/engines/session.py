@@ -76,7 +76,7 @@ class Session:
     tells_early: ClassVar[bool] = False
 
     def run(self) -> None:
-        """Start the ranks, follow them, end them. Send the kernel a Setup first and an Outcome last."""
+        """Start the job's ranks, follow them, end them. Send the kernel a Setup first and an Outcome last."""
         if not self._set_up():
             return
 
@@ -127,16 +127,16 @@ class Session:
         )
 
     def _choose(self) -> Setup:
-        """Choose devices and placement. Raises ValueError for a job that these hosts cannot run."""
+        """Choose the job's devices and placement. Raises ValueError for a job that these hosts cannot run."""
         raise NotImplementedError
 
     def _start(self) -> None:
-        """Start every rank on its host."""
+        """Start every rank of the job on its host."""
         raise NotImplementedError
 
     def _setup_with(self, words: list[str], on_gpus: bool = False) -> Setup:
-        """Return the Setup. Its line begins with `words`; "2 hosts (n1, n2), Slurm job 4711", how ranks start, and the links
-        follow.
+        """Return the job's Setup. Its line begins with `words`; "2 hosts (n1, n2), Slurm job 4711", how ranks start, and the
+        links follow.
         """
         line = list(words)
         names = [facts.name for facts, ranks in zip(self.facts, self.ranks, strict=True) if ranks and facts.name]
@@ -185,7 +185,7 @@ class Session:
         return self.hosts[self._node_of(rank)]
 
     def _awaited(self) -> set[int]:
-        """Return the ranks whose results end the run."""
+        """Return the ranks whose results end the job."""
         return set(range(self.job.world_size)) - self._serving() - self.killed
 
     def _serving(self) -> set[int]:
@@ -195,7 +195,7 @@ class Session:
     # ---- listening -------------------------------------------------------------------------------
 
     def _follow(self) -> tuple[Status, tuple[Wait, ...]]:
-        """Listen until the run is decided; return (status, who waits for whom).
+        """Listen to the job's hosts until it is decided; return (status, who waits for whom).
 
         The job's time limit covers its function only: the limit starts when every live rank has entered it.
         """
@@ -260,7 +260,7 @@ class Session:
                 self.hear(hosts[item].hear(item))
 
     def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Handle the news of a host."""
+        """Handle a host's news of the job."""
         for news in all_news:
             self._take(news)
 
@@ -304,7 +304,7 @@ class Session:
             raise ValueError(f"rank {rank} sent {news.kind!r}, which is not a kind of news")
 
     def _answer_request(self, rank: int, request: Request) -> None:
-        """Handle a rank's request to kill or restart another rank."""
+        """Handle a request of the job's rank to kill or restart another rank."""
         raise NotImplementedError
 
     def _settle(self) -> None:
@@ -334,7 +334,7 @@ class Session:
         return True
 
     def _deadlocked(self) -> tuple[Wait, ...]:
-        """Ask every rank what it waits for, twice: a deadlock has no message that can match, and equal answers."""
+        """Ask every rank of the job what it waits for, twice: a deadlock has no message that can match, and equal answers."""
         first = self._ask_waits()
         waits = deadlock({rank: said.messages for rank, said in first.items()}, self._live())
         if waits and first == self._ask_waits():
@@ -384,7 +384,7 @@ class Session:
         return {rank: said for rank, said in self.posts.items() if said is not None}
 
     def _ask(self, question: Question, ranks: set[int], answers: dict[int, Any]) -> None:
-        """Ask `ranks` a question, and listen until every rank that can answer has, or until `_ANSWER_S` has passed."""
+        """Ask the job's `ranks` a question, and listen until every rank that can answer has, or until `_ANSWER_S` has passed."""
         asked = ranks & self.connected
         for rank in asked:
             self.host_of(rank).tell(rank, question)
@@ -411,7 +411,7 @@ class Session:
         return tuple(answers)
 
     def end(self) -> None:
-        """Kill the remaining ranks with all their children, and reap them."""
+        """Kill the job's remaining ranks with all their children, and reap them."""
         for host in self._used_hosts():
             host.end()
         for host in self._used_hosts():
@@ -430,7 +430,7 @@ class Session:
 
 
 def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
-    """Return the failure of a rank whose channel closed without a report. If its exit was not observed (`code` None), its
+    """Return the failure of a job's rank whose channel closed without a report. If its exit was not observed (`code` None), its
     fate is unknown.
     """
     if silence.lost_host:

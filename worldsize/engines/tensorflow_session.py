@@ -86,7 +86,7 @@ class TensorFlowSession(session.Session):
 
     @override
     def _answer_request(self, rank: int, request: Request) -> None:
-        """Kill or restart a task at the request of the task `rank`."""
+        """Kill or restart a TensorFlow task at the request of the task `rank`."""
         if not 0 <= request.rank < self.job.world_size:
             return
 

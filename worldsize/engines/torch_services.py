@@ -35,7 +35,7 @@ class TorchServices:
         self._gpus: tuple[tuple[str, ...], bool] | None = None
 
     def warm(self, framework: Framework) -> None:
-        """Start the process, and return when it has imported `framework`, which implies that the fork server has.
+        """Start the services' process, and return when it has imported `framework`, which implies that the fork server has.
 
         Raises OSError with the import's error.
         """
@@ -52,11 +52,11 @@ class TorchServices:
         return self._call("store", address)
 
     def close_store(self, port: int) -> None:
-        """Drop the store of this port."""
+        """Have torch's process drop the store of this port."""
         self._call("close", port)
 
     def _call(self, what: str, *arguments: Any) -> Any:
-        """Ask the process, and restart it once if it has ended or does not answer. Raises OSError."""
+        """Ask the services' process, and restart it once if it has ended or does not answer. Raises OSError."""
         for _ in range(2):
             if self._connection is None:
                 ours, theirs = multiprocessing.Pipe()
@@ -82,7 +82,7 @@ class TorchServices:
 
 
 def serve(connection: Connection) -> None:
-    """Answer until the agent hangs up: the main function of the process."""
+    """Answer as torch's services until the agent hangs up: the main function of the process."""
     stores: dict[int, Any] = {}  # by port
     while True:
         try:

@@ -59,7 +59,7 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
 
 
 def _fold(cell: NotebookNode) -> None:
-    """Fold a helper, an exercise or a check under its title; a cell that only asks, opens the lab or sets sizes shows no code."""
+    """Fold a page's helper, exercise or check under a title; a cell that only asks, opens the lab or sets sizes shows no code."""
     if cell.source.startswith(PREDICTION) or _PLUMBING.match(cell.source) or "parameters" in cell.metadata.get("tags", ()):
         _tag(cell, "remove-input")
     elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
@@ -75,7 +75,7 @@ def _fold(cell: NotebookNode) -> None:
 
 
 def _ask(cells: list[NotebookNode]) -> None:
-    """Put a field's place where a question was printed, and mark the cells that answer the question."""
+    """Put a field's place where a lab's page would print a question, and mark the cells that answer the question."""
     for number, question in enumerate(questions_of(cells)):
         field = nbformat.v4.new_output("display_data", {"text/html": question.html(number), "text/plain": question.text})
         cells[question.asked_in].outputs.append(field)
@@ -98,7 +98,7 @@ def _tag(cell: NotebookNode, tag: str) -> None:
 
 
 def linked(text: str, unlinked: dict[str, None]) -> str:
-    """Return Markdown with a link at the first use of each term in `unlinked`; remove the linked terms from it."""
+    """Return a lab page's Markdown with a link at the first use of each term in `unlinked`; remove the linked terms from it."""
     for term in list(unlinked):
         found = _first(term, text)
         if found:
@@ -117,7 +117,7 @@ def _first(term: str, text: str) -> re.Match[str] | None:
 
 
 def _light(output: NotebookNode) -> NotebookNode:
-    """Return the output without the PNG of a picture that is also an SVG; set the SVG's least width."""
+    """Return a lab page's output without the PNG of a picture that is also an SVG; set the SVG's least width."""
     output = copy.deepcopy(output)
     data = output.get("data", {})
     if "text/html" in data:

@@ -129,7 +129,7 @@ def _swatches(tones: Sequence[tokens.Tone], theme: str) -> str:
 
 
 def section_of(text: str, heading: str) -> str:
-    """Return the text under `## heading`. Raises ValueError if there is no such heading."""
+    """Return the text under `## heading`, for a page of the site. Raises ValueError if there is no such heading."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if not found:
         raise ValueError(f"expected a section ## {heading} for the site, got none")

@@ -76,7 +76,7 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
 
 
 def _printed(cell: NotebookNode) -> str:
-    """Return the text that a cell printed."""
+    """Return the text that a page's cell printed, such as a question."""
     return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream")
 
 

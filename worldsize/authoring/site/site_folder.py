@@ -107,7 +107,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
 
 
 def _is_whole(notebook: NotebookNode) -> bool:
-    """Return whether every code cell was run, and none ended in an error: a run that was stopped leaves a notebook too."""
+    """Return whether each code cell of an executed lab ran, and none ended in an error: a stopped run leaves a notebook too."""
     for cell in notebook.cells:
         if cell.cell_type != "code" or not cell.source.strip():
             continue
@@ -117,7 +117,7 @@ def _is_whole(notebook: NotebookNode) -> bool:
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Return each code cell's id and source; papermill adds a cell to a run with other parameters."""
+    """Return the id and source of each code cell of an executed lab; papermill adds a cell to a run with other parameters."""
     return [(cell.id, cell.source) for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -130,7 +130,7 @@ _POINTS = 72
 
 
 def thumbnail(run: NotebookNode) -> str | None:
-    """Return the picture of the cover in a lab's executed notebook as a standalone SVG, on light paper; None if it is no SVG."""
+    """Return the cover's picture in an executed lab as a standalone SVG on light paper, for its card; None if it is no SVG."""
     for shown in outputs_of(run, TAG):
         found = re.search(r'<div class="worldsize-picture">.*?(<svg .*?</svg>)', shown, re.DOTALL)
         if found:
@@ -149,7 +149,7 @@ def with_card(text: str, number: str) -> str:
 
 
 def small(svg: str) -> str:
-    """Return a picture's SVG without its words and the head over it."""
+    """Return a cover picture's SVG without its words and the head over it."""
     root = ElementTree.fromstring(_VARIABLE.sub(r"\1", svg))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     top = 0.0  # the lower end of the head's lines, which begin at the picture's left edge
@@ -260,13 +260,13 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
 
 
 def glossary_terms(glossary: str) -> list[str]:
-    """Return the terms that the glossary's page explains."""
+    """Return the terms that the site's glossary explains."""
     block = re.search(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
     return [line for line in block[1].splitlines() if line and not line.startswith(" ")] if block else []
 
 
 def _cover(runs: dict[Path, NotebookNode]) -> str:
-    """Return the replay of lab 06's run, with its buttons; without that lab, its film."""
+    """Return the site's opening picture, the replay of lab 06's run, with its buttons; without that lab, its film."""
     for source, run in runs.items():
         shown = players(run, FILM_TAG) if source.stem.startswith("06") else []
         if shown:
@@ -275,7 +275,7 @@ def _cover(runs: dict[Path, NotebookNode]) -> str:
 
 
 def _raw(text: str) -> str:
-    """Wrap HTML for a page of Markdown."""
+    """Wrap HTML for a page of Markdown that Sphinx reads."""
     return f"````{{raw}} html\n{text}\n````"
 
 

@@ -52,7 +52,7 @@ def time_at_best_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _tables(arena: Arena) -> Iterator[tuple[str, str, ScriptedTrainings]]:
-    """Yield (property, name of the case, trainings)."""
+    """Yield (property, name of the case, trainings) for a fair race at the best rate."""
     yield MEDIAN, "plain runs", _table(arena, 3)
 
     table = _table(arena, 3)

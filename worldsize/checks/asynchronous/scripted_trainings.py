@@ -23,7 +23,7 @@ LossHistory = list[tuple[int, float, float]]
 
 @dataclass(frozen=True)
 class RunShape:
-    """The shape of a run: at the goal after `times` the seconds of the best rate, and `then` what follows.
+    """The shape of a scripted training's run: at the goal after `times` the seconds of the best rate, and `then` what follows.
 
     "dips" touches the goal once at an early step, "rests" ends at just the goal, "rises" and "NaN" do not stay there,
     "diverges" never gets there. Each step takes `step_s` times as long, and the run has as many times fewer steps.
@@ -35,7 +35,7 @@ class RunShape:
 
 
 class ScriptedTrainings:
-    """A table of trainings: `best` is the place of the best rate, counted from the first of the grid's `count` rates.
+    """A table of scripted trainings: `best` is the place of the best rate, counted from the first of the grid's `count` rates.
 
     `seeds` choose and `fresh` seeds measure; all are drawn. The student's function is given `train`.
     """
@@ -63,19 +63,19 @@ class ScriptedTrainings:
         return self.first * 2.0**place
 
     def put(self, place: int, ways: Sequence[RunShape] = (), fresh: Sequence[RunShape] = ()) -> None:
-        """Set the shapes of a rate's runs, in the order of the seeds."""
+        """Script the shapes of a rate's training runs, in the order of the seeds."""
         for seeds, given in ((self.seeds, ways), (self.fresh, fresh)):
             for seed, way in zip(seeds, given, strict=False):
                 self._ways[place, seed] = way
 
     def decoy(self, *rows: Sequence[RunShape], fresh: Sequence[RunShape] = ()) -> None:
-        """Set the shapes of the runs of drawn rates of the grid other than the best, a row a rate."""
+        """Script the shapes of the runs of drawn rates of the grid other than the best, a row a rate."""
         others = [k for k in range(len(self.rates)) if k != self.best]
         for place, ways in zip(self._draws.sample(others, len(rows)), rows, strict=True):
             self.put(place, ways, fresh)
 
     def train(self, rate: Any, seed: Any) -> LossHistory:
-        """Return a run's history. Note a call that breaks the contract, and answer with some other run."""
+        """Return a scripted run's history. Note a call that breaks the contract, and answer with some other run."""
         if not are_whole(seed) or seed not in (*self.seeds, *self.fresh):
             self._note(f"train was called with seed {shown(seed)}; expected a seed of seeds or of fresh")
             seed = self.seeds[0]

@@ -17,7 +17,7 @@ TOKEN, OVER = 1, 2  # tags between workers; the server's messages have tag 0
 
 @dataclass(frozen=True)
 class WorkerScript:
-    """A script: `order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th, of `workers` in all.
+    """A script of workers: `order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th, of `workers` in all.
 
     After these, every worker that still holds weights sends a last gradient, in any order: the server must take the
     gradient and apply nothing. `start` holds the first weights, shape [len(order) + workers]. `sizes`, of the same
@@ -31,7 +31,7 @@ class WorkerScript:
 
     @property
     def inputs(self) -> list[Any]:
-        """Return each rank's input: for rank 0 the weights, for a worker its turns.
+        """Return each rank's input: for rank 0 the weights, for a scripted worker its turns.
 
         A turn comes after rank `after`'s token, and is followed by a token to rank `before`; 0 is no rank.
         """

@@ -126,7 +126,7 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
-    """Return the reason for the first version that differs."""
+    """Return the reason for the first of a server's versions that differs."""
     for sent, due in zip(got, want, strict=False):
         if sent != due:
             break
@@ -149,7 +149,7 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
 
 
 def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
-    """Return the complaint about the first letter with other weights than its version's."""
+    """Return the complaint about a server's first letter with other weights than its version's."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
@@ -212,7 +212,7 @@ def _second(ended: ArenaResult) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    """Return the whole number that a value is, or None."""
+    """Return the whole number that a server's value is, or None."""
     numbers = (int, float, np.generic, np.ndarray)
     if not isinstance(value, numbers) or np.size(value) != 1 or float(value) % 1 != 0:
         return None
@@ -246,7 +246,7 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
 
 def _stands(wait: Wait) -> str:
-    """Return where a rank of a deadlock stands, in the words of the lab."""
+    """Return where a rank stands when a server is stuck, in the words of the lab."""
     if wait.rank == 0:
         if wait.op == "send":
             return f"the server sends to rank {wait.peer}"

@@ -85,7 +85,7 @@ def backup_server(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _case(
     name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
-    """Return a case; `properties` name the points for the letters, for the weights, and for the second returned value."""
+    """Return a server's case; `properties` name the points for letters, for weights, and for the second returned value."""
     letters_property, weights_property, second_property = properties
 
     def run() -> ArenaResult:
@@ -115,14 +115,14 @@ def _case(
 
 
 def any_order(workers: int, chance: random.Random) -> list[int]:
-    """Return an order with a slow last worker: its first gradient comes when the others have sent several."""
+    """Return a server's order with a slow last worker: its first gradient comes when the others have sent several."""
     quick = chance.randint(2, 3) * list(range(1, max(2, workers)))
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=chance.randint(2, 5)), workers]
 
 
 def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
-    """Return an order in which the workers run ahead in turn, as far as the gate lets them, so that the earlier ones wait. Twice.
+    """Return a server's order in which workers run ahead in turn, as far as the gate lets them, so that earlier ones wait. Twice.
 
     In between come up to MOST_MORE gradients of any workers for whom the gate is open.
     """
@@ -144,13 +144,13 @@ def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
 
 
 def far_order(workers: int, bound: int, chance: random.Random) -> list[int]:
-    """Return an order in which a worker runs ahead up to the gate, and a gradient of each other worker opens the gate."""
+    """Return a server's order in which a worker runs ahead up to the gate, and a gradient of each other worker opens the gate."""
     first, *others = chance.sample(range(1, workers + 1), workers)
     return [*[first] * (bound + 1), *others, first, *chance.sample(others, min(2, len(others)))]
 
 
 def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
-    """Return an order of three steps by the same workers. The others are late for the second step, and again for the third.
+    """Return a server's order of three steps by the same workers. Others are late for the second step, and again for the third.
 
     Up to MOST_MORE more steps follow, for which the others are late, too.
     """

@@ -33,7 +33,7 @@ class UpdatePlan:
 
     @property
     def ages(self) -> list[int]:
-        """Return the staleness of each arrival."""
+        """Return the staleness of each gradient that arrives in the plan."""
         return [at - base for at, base in zip(self.at, self.bases, strict=True)]
 
 
@@ -88,7 +88,7 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
-    """Return how many gradients more than the slowest worker this worker has sent, after so many arrivals."""
+    """Return how many more of the plan's gradients than the slowest worker this worker has sent, after so many arrivals."""
     clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
     return clocks[worker - 1] - min(clocks)
 

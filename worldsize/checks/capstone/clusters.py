@@ -69,7 +69,7 @@ class ClusterTask:
 
     @property
     def fitted(self) -> np.ndarray:
-        """Return which of the rows were given to fit to, too."""
+        """Return which of the cluster's rows to predict were given to fit to, too."""
         return np.array([row.gpus == FEW_GPUS for row in self.asked])
 
     @property
@@ -83,7 +83,7 @@ class ClusterTask:
 
 
 def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator) -> ClusterTask:
-    """Return the task that asks for the rows of `multi` and of `more`."""
+    """Return the task to predict the rows of `multi` and of `more`."""
     few = [row for row in _mixed(multi, generator) if row.gpus == FEW_GPUS]
     asked = _mixed(multi + more, generator)  # with the fitted rows: they tell a bad fit from a bad extrapolation
     given = []
@@ -95,7 +95,7 @@ def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator)
 
 
 def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaResult:
-    """Call `fn` for each cluster; the first call that does not end well stands for all."""
+    """Call `fn` to predict each cluster; the first call that does not end well stands for all."""
     returned = []
     for task in tasks:
         ended = arena.call(fn, *task.given)
@@ -212,7 +212,7 @@ def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:
 
 
 def _where(middle: np.ndarray, task: ClusterTask) -> str:
-    """Return words for the group of rows that is furthest off."""
+    """Return words for the group of clusters' rows whose prediction is furthest off."""
     asked, off = task.asked, middle / task.measured_s - 1
     groups: dict[str, Callable[..., bool]] = {
         "with fewer micro-batches than 4 a stage": lambda row: (

@@ -44,7 +44,7 @@ ALIKE = 0.02  # relative distance to the half-widths of a known slip
 
 @dataclass(frozen=True)
 class Steps:
-    """A kind of measurement: the steps on 2 and on 4 ranks, the range of α over m/B, and the coverage near enough to 90 %."""
+    """A forecast's measurements: the steps on 2 and on 4 ranks, the range of α over m/B, and a coverage near enough to 90 %."""
 
     name: str
     on_two: int
@@ -74,7 +74,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The seconds of a ring's step: `alpha_s` a message, `bytes_s` for the whole tensor over a link; `scatter` is relative."""
+    """A forecast's machine, a ring: `alpha_s` a message, `bytes_s` for the whole tensor over a link; `scatter` is relative."""
 
     alpha_s: float
     bytes_s: float
@@ -142,7 +142,7 @@ def _run(arena: Arena, fn: Callable, measured: Sequence[Measured]) -> ArenaResul
 
 
 def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], Complaint]) -> Complaint:
-    """Return the complaint of `judged` on the intervals, or one about the first result that is no interval."""
+    """Return the complaint of `judged` on the forecast's intervals, or one about the first result that is no interval."""
     returned = ended.returned[0]["returned"]
     for got in returned:
         complaint = _no_interval(got)
@@ -157,7 +157,7 @@ def _machine(generator: np.random.Generator, latency: tuple[float, float], scatt
 
 
 def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
-    """Draw machines. Their means and their scatter err as chance would have it: as often high as low."""
+    """Draw machines for forecasts. Their means and their scatter err as chance would have it: as often high as low."""
     always = np.random.default_rng([FIXED, kind.on_two, kind.on_four])
     counts, machines = (kind.on_two, kind.on_four), []
     freedom = sum(counts) - 2
@@ -246,7 +246,7 @@ def _not_covered(intervals: Sequence[tuple], groups: dict[Steps, list[Measured]]
 
 
 def _made_of(intervals: Sequence[tuple], measured: Sequence[Measured]) -> str:
-    """Return words for the parts and the factor that an interval's width shows; empty where none fits."""
+    """Return words for the parts and the factor that a forecast interval's width shows; empty where none fits."""
     parts = np.array([one.parts() for one in measured])
     half = np.array([(high - low) / 2 for low, _, high in intervals])
     if not (half > 0).all():

@@ -27,7 +27,7 @@ Rows = list[MeasuredIteration]
 
 
 def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[Rows, Rows, Rows]:
-    """Return `single` and `multi` with this cluster's seconds, and the rows of `GROUPS`, three each."""
+    """Return `single` and `multi` with the made-up cluster's seconds, and the rows of `GROUPS`, three each."""
     constants = np.array([generator.uniform(*span) for span in CONSTANTS])
 
     def timed(rows: Rows) -> Rows:
@@ -57,7 +57,7 @@ _LAYERS = {SIXTEEN: 33, GRADIENTS: 34, HOPS: 12, HEAD: 1}
 
 
 def _drawn(name: str, row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
-    """Return `row` in a shape of the group `name`."""
+    """Return the made-up cluster's `row` in a shape of the group `name`."""
     micro_batches = int(generator.integers(2, 4)) if name == GRADIENTS else {SIXTEEN: 8, HOPS: 4, HEAD: 64}[name]
     drawn = int(generator.choice([2, 4]))
     gpus, tensor, pipeline, micro_batch = {

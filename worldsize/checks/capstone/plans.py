@@ -75,7 +75,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """The choices for a drawn case: a model is `heads` times `head_size` wide, and the batch is `sequences` times the GPUs."""
+    """The choices for a drawn plan: a model is `heads` times `head_size` wide, and the batch is `sequences` times the GPUs."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -160,7 +160,7 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
 
 
 def drawn_cases(draws: random.Random) -> list[PlanCase]:
-    """Draw a case of each kind, a case in which nothing fits, and a case whose GPUs nothing divides.
+    """Draw a plan's case of each kind, a case in which nothing fits, and a case whose GPUs nothing divides.
 
     Each shortcut is slower in a case of the three kinds, or finds nothing there.
     """

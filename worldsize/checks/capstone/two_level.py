@@ -26,7 +26,7 @@ from worldsize.units import count, times
 
 
 class NodeSize(NamedTuple):
-    """A case: the number of ranks, the ranks in a node, and the elements of each rank's tensor."""
+    """A two-level case: the number of ranks, the ranks in a node, and the elements of each rank's tensor."""
 
     world_size: int
     per_node: int
@@ -104,7 +104,7 @@ def two_level_all_reduce(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
-    """Judge values, messages and rounds.
+    """Judge the values, messages and rounds of a two-level all-reduce.
 
     Messages of the right size between nodes count only with the right values, and rounds only where nothing is wrong.
     """
@@ -255,7 +255,7 @@ def _crosses(t: Transfer, size: NodeSize) -> bool:
 
 
 def _sent(transfers: Iterable[Transfer], size: NodeSize) -> list[int]:
-    """Return bytes by sender."""
+    """Return the bytes of a two-level case's transfers, by sender."""
     sent = [0] * size.world_size
     for t in transfers:
         sent[t.src] += t.size_bytes

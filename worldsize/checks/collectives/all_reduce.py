@@ -26,7 +26,7 @@ from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 
 class Size(NamedTuple):
-    """A case: the number of ranks, and the elements and dtype of each rank's tensor."""
+    """An all-reduce's case: the number of ranks, and the elements and dtype of each rank's tensor."""
 
     world_size: int
     elements: int
@@ -127,7 +127,7 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterabl
 
 
 def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
-    """Yield a case for each size, judged by `examine(ended, inputs)`."""
+    """Yield an all-reduce's case for each size, judged by `examine(ended, inputs)`."""
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for size in starmap(Size, sizes):
         inputs = inputs_of(size, seed)
@@ -136,7 +136,7 @@ def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterato
 
 
 def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
-    """Draw the ranks' inputs, each of shape [elements].
+    """Draw the ranks' inputs to an all-reduce, each of shape [elements].
 
     In float64 two inputs are so large that float32 would lose their digits; they cancel in the sum, so that the loss
     shows. In some cases rank 0's values are eighths: sums are exact, too, and no sum is a whole number.
@@ -154,7 +154,7 @@ def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
 def with_rounds(
     name: str, complaints: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
 ) -> dict[str, Complaint]:
-    """Return `complaints`, values first, and the property `name` about rounds.
+    """Return `complaints` about an all-reduce, values first, and the property `name` about rounds.
 
     Rounds count only if nothing else is wrong in any case, so every case tries them. Few ranks, or chunks that differ in
     length, show no more than that.
@@ -168,7 +168,7 @@ def with_rounds(
 
 
 def ring_of(inputs: Sequence[np.ndarray], halves: int) -> Ring:
-    """Return the messages that a ring needs for these inputs in the coarsest usual split."""
+    """Return the messages that a ring all-reduce needs for these inputs in the coarsest usual split."""
     n, x = len(inputs), inputs[0]
     chunk_bytes = chunks.largest_chunk(len(x), n) * x.itemsize
     return Ring(world_size=n, halves=halves, tensor_bytes=x.nbytes, chunk_bytes=chunk_bytes)

@@ -21,7 +21,7 @@ _MOST_ROUNDS = 1.5  # times the least number; even and odd ranks that take turns
 
 @dataclass(frozen=True)
 class Ring:
-    """The messages that a ring needs: `steps` a rank, of at most `chunk_bytes`, together `halves` (n − 1) tensors.
+    """The transfers that a ring all-reduce needs: `steps` a rank, of at most `chunk_bytes`, together `halves` (n − 1) tensors.
 
     `halves` is 1 for a reduce-scatter or an all-gather alone, 2 for both.
     """
@@ -147,7 +147,7 @@ def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]
 
 
 def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
-    """Return a complaint if a rank sends to a rank that is no neighbor, or changes direction more than once; else None."""
+    """Return a complaint if a transfer goes to no neighbor on the ring, or a rank changes direction more than once; else None."""
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     for target in targets:
         if target not in (left, right):
@@ -203,7 +203,7 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
 
 
 def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
-    """Return a complaint about values, with a hint if some rank sent messages, but none as many as there are steps."""
+    """Return a complaint about an all-reduce's values, with a hint if some rank sent messages, but none as many as steps."""
     if not wrong:
         return wrong
     most = max(sent_by_each(trace).values(), default=0)
@@ -215,7 +215,7 @@ def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
 
 
 def slow(trace: Trace, best: int, advice: str) -> Complaint:
-    """Return a complaint if transfers that are right one by one take over 1.5 times the `best` number of rounds, or None."""
+    """Return a complaint if transfers, each right for an all-reduce, take over 1.5 times the `best` number of rounds, or None."""
     taken = rounds(trace)
     if taken <= _MOST_ROUNDS * best:
         return None
@@ -254,7 +254,7 @@ def _too_large(trace: Trace, chunk_bytes: int) -> Complaint:
 
 
 def _wrong_total(trace: Trace, want: Ring) -> Complaint:
-    """Return a complaint if the bytes that all ranks together send are not exact, or None."""
+    """Return a complaint if the bytes of all transfers of an all-reduce are not exact, or None."""
     got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
     if got == expected:
         return None

@@ -59,7 +59,7 @@ def all_to_all(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:
-    """Return complaints by property. Rounds are counted only if values and messages are right.
+    """Return complaints about an all-to-all by property. Rounds are counted only if values and messages are right.
 
     Another dtype tries buffers: digits that are lost there leave the rounds as they are, which the other cases show.
     """

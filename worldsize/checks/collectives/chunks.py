@@ -35,12 +35,12 @@ def largest_chunk(length: int, parts: int) -> int:
 
 
 def cut(tensors: Sequence[np.ndarray], part: Slice) -> list[np.ndarray]:
-    """Return the same chunk of all tensors."""
+    """Return the same chunk of all ranks' tensors."""
     return [x[slice(*part)] for x in tensors]
 
 
 def elements(part: Slice) -> str:
-    """Name the elements of a slice: (2, 4) is "elements 2 to 3"."""
+    """Name the elements of a chunk: (2, 4) is "elements 2 to 3"."""
     start, stop = part
     if stop - start == 1:
         return f"element {start}"
@@ -72,7 +72,7 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
 
 
 def is_like(got: Any, expected: np.ndarray) -> bool:
-    """Return whether `got` is a tensor of the expected shape and dtype, whatever its values."""
+    """Return whether `got` is a tensor of the expected shape and dtype, whatever is in its chunks."""
     return isinstance(got, np.ndarray) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
@@ -86,7 +86,7 @@ def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tol
 
 
 def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
-    """Name the mistake that all ranks show together; empty if there is none."""
+    """Name the mistake that all ranks' chunks show together; empty if there is none."""
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A lone rank already has the sum."
@@ -138,7 +138,7 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
 
 def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
-    """Return whether `got` is `expected` rounded, cut, floored or ceiled to whole numbers, where that changes it."""
+    """Return whether a chunk `got` is `expected` rounded, cut, floored or ceiled to whole numbers, where that changes it."""
     for make_whole in (np.rint, np.trunc, np.floor, np.ceil):
         whole = make_whole(expected)
         if np.array_equal(got, whole) and differing(whole, expected).size:
@@ -147,7 +147,7 @@ def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
-    """Return whether float64 sums are off by no more than adding up in float32 explains."""
+    """Return whether a chunk's float64 sums are off by no more than adding up in float32 explains."""
     if expected.dtype != np.float64:
         return False
 

@@ -15,14 +15,14 @@ LONG_BYTES = 100_000
 
 
 class Runs:
-    """The runs of an answer in one check."""
+    """The runs of an answer in one check, on long tensors too."""
 
     def __init__(self, arena: Arena, fn: Callable) -> None:
         self._arena, self._fn = arena, fn
         self._first = Trace(0)
 
     def on(self, inputs: Sequence[np.ndarray], *more: Any) -> ArenaResult:
-        """Run the answer on `inputs`, the ranks' tensors."""
+        """Run the answer on `inputs`, the ranks' tensors, long or not."""
         ended = self._arena.ranks(self._fn, inputs, *more)
         if not self._first.transfers:
             self._first = ended.trace

@@ -25,7 +25,7 @@ AT_LARGE = "so too with nine ranks, a large matrix, another dtype"
 
 @dataclass(frozen=True)
 class _Ring:
-    """A run: the number of ranks, and the shape and dtype of each rank's tensor."""
+    """A run of `pass_right`: the number of ranks, and the shape and dtype of each rank's tensor."""
 
     world_size: int
     shape: tuple[int, ...]

@@ -96,7 +96,7 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
 
 
 def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
-    """Return a complaint if a rank did not return a (start, stop) of x, or None."""
+    """Return a complaint if a rank of the ring's first half did not return a (start, stop) of x, or None."""
     for rank, got in enumerate(returned):
         pair = got.tolist() if isinstance(got, np.ndarray) else got
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not are_whole(*pair):
@@ -133,7 +133,7 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
 
 
 def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> str:
-    """Return advice if a rank holds a whole sum elsewhere than in its slice; else empty."""
+    """Return advice if a rank holds, after half a ring, a whole sum elsewhere than in its slice; else empty."""
     for number, part in enumerate(chunks.even_split(len(expected), len(inputs))):
         if part[0] < part[1] and same(x[slice(*part)], expected[slice(*part)]):
             whole = f"chunk {number} ({chunks.elements(part)})"
@@ -166,7 +166,7 @@ def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Compl
 
 
 def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> Complaint:
-    """Return a complaint about the first rank and slice without the slice owner's values, or None."""
+    """Return a complaint about the ring's second half: the first rank and slice without the slice owner's values, or None."""
     expected = np.empty_like(inputs[0])
     for owner, part in enumerate(bounds):
         expected[slice(*part)] = inputs[owner][slice(*part)]

@@ -106,7 +106,7 @@ _PAIRS = "In every round, let the ranks that still hold a sum pair up: one of ea
 
 
 def _below(links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Return {rank: the ranks below it} from the (upper, lower) ranks of all messages."""
+    """Return {rank: the ranks below it in a tree} from the (upper, lower) ranks of all messages."""
     below: dict[int, list[int]] = defaultdict(list)
     for upper, lower in links:
         below[upper].append(lower)
@@ -132,7 +132,7 @@ def _rounds(taken: int, best: int) -> str:
 
 
 def not_whole(trace: Trace, tensor_bytes: int) -> Complaint:
-    """Return a complaint about the first message that is not the whole tensor, or None."""
+    """Return a complaint about a tree's first message that is not the whole tensor, or None."""
     for t in by_sender(trace):
         if t.size_bytes != tensor_bytes:
             return (

@@ -186,7 +186,7 @@ def _has_summed(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> 
 
 
 def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> str:
-    """Return a complaint if the root has the sum of the first ranks alone, counted from it, as with too few steps; else
+    """Return a complaint if a tree's root has the sum of the first ranks alone, counted from it, as with too few steps; else
     empty.
     """
     if not chunks.is_like(got, inputs[root]):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Model(NamedTuple):
-    """A model: `make()` makes it, `output(model, random, step)` is its output for a batch drawn from `random`."""
+    """An optimizer's model: `make()` makes it, `output(model, random, step)` is its output for a batch drawn from `random`."""
 
     make: Callable[[], nn.Module]
     output: Callable[[nn.Module, torch.Generator, int], torch.Tensor]
@@ -84,7 +84,7 @@ def model_of(name: str, seed: int) -> nn.Module:
 
 
 def loss_of(name: str, model: nn.Module, seed: int, step: int, rank: int) -> torch.Tensor:
-    """Return the loss of this rank's batch of this step."""
+    """Return the loss of the optimizer's model on this rank's batch of this step."""
     random = torch.Generator().manual_seed(seed + 1000 * (step + 1) + rank)  # one batch per rank and step
     output = MODELS[name].output(model, random, step)
     return F.mse_loss(output, drawn(random, *output.shape))

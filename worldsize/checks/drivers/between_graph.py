@@ -84,7 +84,7 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
         return np.int64(noted["runs"])
 
     class Stop(tf.train.SessionRunHook):
-        """Ask to stop after this worker's own steps. A helper thread ends only once the session joins its threads."""
+        """Ask a session to stop after this worker's steps. A helper thread ends only once the session joins its threads."""
 
         def after_create_session(self, session: Any, coord: Any) -> None:
             noted["hooked"] = True

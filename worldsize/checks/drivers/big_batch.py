@@ -10,7 +10,7 @@ from typing import Any
 
 
 def stepped(fn: Callable, fabric: Any, given: dict[str, Any]) -> list[Any]:
-    """Return the weights, [numbers], after each call of `fn(ddp, optimizer, parts)`.
+    """Return the weights, [numbers], after each big-batch step, `fn(ddp, optimizer, parts)`.
 
     given["stepped"] gets the number of the call at each optimizer.step(); given["held"] the most earlier parts whose
     activations were alive when the model went forward. The function's own process notes both.

@@ -25,7 +25,7 @@ class ScheduledValue:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply `change` to every value in nested lists, tuples and dicts."""
+    """Apply `change`, for a coordinator, to every value in nested lists, tuples and dicts."""
     if isinstance(value, (list, tuple)):
         return type(value)(_each(v, change) for v in value)
     if isinstance(value, dict):
@@ -34,7 +34,7 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def lost_server() -> Exception:
-    """Return the error that TensorFlow raises if a parameter server does not answer."""
+    """Return the error that a coordinator's function meets if a parameter server does not answer."""
     import tensorflow as tf
 
     return tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")

@@ -15,12 +15,12 @@ ELEMENTS = 3
 
 
 def answers(fn: Callable, cases: Sequence[Sequence[str]]) -> list[Any]:
-    """Return the answer to each case."""
+    """Return a student's answer to each case of devices."""
     return [answer(fn, list(case)) for case in cases]
 
 
 def answer(fn: Callable, case: Any) -> Any:
-    """Return `fn(case)`, or {"raised": message} for an error. Raises NotYet."""
+    """Return `fn(case)` for devices, or {"raised": message} for an error. Raises NotYet."""
     try:
         return fn(case)
     except NotYet:
@@ -79,7 +79,7 @@ def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:
 
 
 def sums_and_moves(_: None, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run each graph: "sums" for each of its feeds, "moves" as (from, to), and "depth", the longest chain of moves.
+    """Run each graph on devices: "sums" for each of its feeds, "moves" as (from, to), and "depth", the longest chain of moves.
 
     A feed has a row for each copy. A graph that cannot run by itself gives only "raised", the reason.
     """

@@ -38,7 +38,7 @@ _SET_PDEATHSIG, _SET_DUMPABLE = 1, 4  # options of prctl(2)
 
 
 def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Run each scenario in a fresh folder; return the files left there, and how its saves ended.
+    """Run each scenario of a killed writer in a fresh folder; return the files left there, and how its saves ended.
 
     A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with "name",
     "data", "dies" (None, "here": no child, ["byte", k], ["full", k] or ["change", j]) and "meets" (None, or [j, name, data]:
@@ -95,7 +95,7 @@ def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:
 
 
 def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any]:
-    """Save in the child, and return what was seen if the child is not killed."""
+    """Save in the writer's child, and return what was seen if the child is not killed."""
     kind, number = dies or (None, 0)
     if kind in ("byte", "full"):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "byte" else signal.SIG_IGN)
@@ -142,7 +142,7 @@ def _called(fn: Callable, path: Path, data: bytes) -> dict[str, Any]:
 
 
 class _Child:
-    """A process that does `work` and reports the result, unless it is killed."""
+    """A writer's process that does `work` and reports the result, unless it is killed."""
 
     def __init__(self, work: Callable[[], dict[str, Any]]) -> None:
         self._reads, writes = os.pipe()
@@ -186,7 +186,7 @@ class FolderWatch:
         self.on_disk: bool | None = None
 
     def over(self, fn: Callable) -> dict[str, Any]:
-        """Run the save, watched, in a process that ends soon: an audit hook cannot be removed."""
+        """Run a writer's save, watched, in a process that ends soon: an audit hook cannot be removed."""
         sys.addaudithook(self._audit)
         for name in ("fsync", "fdatasync"):
             if isinstance(getattr(os, name), BuiltinFunctionType):
@@ -198,7 +198,7 @@ class FolderWatch:
             sys.setprofile(None)
 
     def _seen_by_number(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Wrap a sync function so that it notes the file: a profile does not get the arguments of C functions."""
+        """Wrap a writer's sync function so that it notes the file: a profile does not get the arguments of C functions."""
 
         def synced(fd: Any) -> None:
             sync(fd)
@@ -256,7 +256,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _files(folder: Path) -> dict[str, np.ndarray]:
-    """Return {name: bytes as uint8} of the folder's first MOST_FILES entries; a subfolder has no bytes."""
+    """Return {name: bytes as uint8} of the first MOST_FILES entries of a writer's folder; a subfolder has no bytes."""
     files = {}
     for path in sorted(folder.iterdir())[:MOST_FILES]:
         content = path.read_bytes() if path.is_file() else b""

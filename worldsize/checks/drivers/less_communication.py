@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a TensorFlow task runs without torch
 
 
 def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> list[Any]:
-    """Run `fn(fabric, gradient, *kept, *more)` once for each of given["gradients"], which are of equal shape.
+    """Run a compressed step, `fn(fabric, gradient, *kept, *more)`, once for each of given["gradients"], of equal shape.
 
     `kept` begins as the list given["kept"], and then is what the previous step returned after its average. Returns each step's
     result, up to the first that is not an average and tensors shaped like given["kept"]. given["after"] gets the gradient and

@@ -22,7 +22,7 @@ Tensors = list["torch.Tensor"]
 
 
 def in_memory(fn: Callable, fabric: Fabric, given: Tensors, *more: Any) -> dict[str, Any]:
-    """Run `fn(fabric, given, *more)`, watched through aliases of the tensors, as a model sees its weights.
+    """Run `fn(fabric, given, *more)` on a rank, watched through aliases of the tensors, as a model sees its weights.
 
     "returned" is the result, "memory" what each tensor's memory holds afterwards, "same" whether the list still has that tensor
     in its place, "more" the other arguments afterwards.
@@ -91,7 +91,7 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
 
 
 def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Run a plain function in one process: "returned" has `fn(*arguments)` for each of `asked`.
+    """Run a plain function on one rank: "returned" has `fn(*arguments)` for each of `asked`.
 
     "drawn" has, by generator, the numbers that the process's own generators give after one call and after another. In between
     they have advanced, so equal numbers mean that the call has reset them.
@@ -104,7 +104,7 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
 
 
 def _drawn() -> dict[str, list[float]]:
-    """Return the next numbers of each of the process's own generators."""
+    """Return the next numbers of each of the generators of the rank's process."""
     import torch
 
     generators = {"torch": lambda: float(torch.rand(1)), "random": random.random, "numpy": np.random.random}

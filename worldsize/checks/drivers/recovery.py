@@ -20,7 +20,7 @@ MOST_WAITING = 100  # most steps scheduled without a wait, or handed to a lost s
 
 
 class TooOften(Exception):
-    """`start` was called, or steps were tried or scheduled, far more often than the case needs."""
+    """`start` was called, or steps were tried or scheduled, far more often than the recovery needs."""
 
 
 class Chief:
@@ -114,7 +114,7 @@ class Chief:
 
 
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for every case: `fn`'s state, the files in the folder, and what was noted on the way.
+    """Return a row for every case of recovery: `fn`'s state, the files in the folder, and what was noted on the way.
 
     A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that are in the
     folder at the start.

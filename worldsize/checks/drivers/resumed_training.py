@@ -24,7 +24,7 @@ NO_GROUP = "no process group is here: training.gather(value) hands every rank th
 
 
 class Ended(BaseException):
-    """The job ends here; a BaseException, so that no `except Exception` catches it."""
+    """The training's job ends here, to be resumed; a BaseException, so that no `except Exception` catches it."""
 
 
 class OutOfStep(BaseException):
@@ -41,11 +41,11 @@ class StatefulPart:
         return self._values[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state. As in PyTorch, its tensors are the part's own, not copies."""
+        """Return the state of this part of a resumed training. As in PyTorch, its tensors are the part's own, not copies."""
         return dict(self._values)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load `state`, tensors in place. Raises KeyError if `state` has other keys."""
+        """Load `state` into this part of a resumed training, tensors in place. Raises KeyError if `state` has other keys."""
         if not isinstance(state, dict) or set(state) != set(self._values):
             got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
             raise KeyError(f"load_state_dict: expected a dict with {sorted(self._values)}, got {got}")
@@ -90,7 +90,7 @@ class Training:
         self.over = False
 
     def step(self, epoch: int, batch: int) -> None:
-        """Take a step with all ranks, each on its own example of batch number `batch` of `epoch`.
+        """Take a training step with all ranks, each on its own example of batch number `batch` of `epoch`.
 
         A step changes the model, the optimizer, the schedule and this rank's generator. Raises IndexError for a batch that does
         not exist.
@@ -115,18 +115,18 @@ class Training:
         self.taken.append((epoch, batch))
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order, on every rank; all ranks must call it together."""
+        """Return the values of all ranks of the training, in their order, on every rank; all ranks must call it together."""
         if self.over:
             raise Ended
         data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         return [pickle.loads(got.numpy().tobytes()) for got in self._meet((GATHER, 0, 0), data)]
 
     def end(self) -> None:
-        """Meet all ranks, once the function has returned or the job has ended."""
+        """Meet all ranks of the training, once the function has returned or the job has ended."""
         self._meet((END, 0, 0), torch.zeros(1))
 
     def _meet(self, place: tuple[int, int, int], own: torch.Tensor) -> list[torch.Tensor]:
-        """Return every rank's tensor. Raises OutOfStep, on all ranks, if they are at different places."""
+        """Return the tensors of all ranks of the training. Raises OutOfStep, on all ranks, if they are at different places."""
         header = torch.tensor([*place, len(own)])  # lengths too: gathered values may differ in size
         headers = self._exchange([header] * self.world_size, header)
         places = [tuple(row[:3].tolist()) for row in headers]
@@ -149,7 +149,7 @@ class Training:
 
 
 def rate_at(rate: float, steps: int) -> float:
-    """Return the scheduled rate: a linear warm-up, and a slow decay."""
+    """Return the resumed training's scheduled rate: a linear warm-up, and a slow decay."""
     return rate * min(1.0, (steps + 1) / WARM_UP) * DECAY**steps
 
 

@@ -23,7 +23,7 @@ _CALLS = ("send", "isend", "recv", "compute")  # inside these calls a simulated 
 
 @contextmanager
 def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[LiveBytes], None]) -> Iterator[LiveBytes]:
-    """Meter the rank's tensors in this context, and call `at_work(meter)` whenever the rank declares work.
+    """Meter what a rank with shards holds, in this context, and call `at_work(meter)` whenever the rank declares work.
 
     In simulated time the ranks take turns inside the fabric's calls, so the meter is off there: it must see this rank alone.
     """
@@ -99,7 +99,7 @@ def _counted_at_work(
 
 
 def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
-    """Return `fn(fabric, task)`, as a list if it is another iterable of parts, such as a generator."""
+    """Return `fn(fabric, task)`, as a list if it is another iterable of sharded parts, such as a generator."""
     returned = fn(fabric, task)
     if isinstance(returned, Iterable) and not isinstance(returned, (dict, str)) and getattr(returned, "ndim", 1):
         return list(returned)
@@ -107,7 +107,7 @@ def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
 
 
 def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: float) -> dict[str, Any]:
-    """Run `fn(fabric, (weights, gradients), learning_rate)`, where `gradients` yields each gradient on request.
+    """Run a sharded optimizer `fn(fabric, (weights, gradients), learning_rate)`; `gradients` yields each gradient on request.
 
     A gradient is its item of given["gradients"] plus given["pull"] times the current weights, of which NaN count as 0. Returns
     "state", the function's result; "storage", the bytes of the storages its tensors lie in; and "held", at each request, the

@@ -48,7 +48,7 @@ def _told(fn: Callable, towers: list) -> Any:
 
 
 def _rows(got: Any) -> tuple[str, list]:
-    """Return ("", the result as a list of pairs), or (a complaint, []) if it is anything else."""
+    """Return ("", the towers' result as a list of pairs), or (a complaint, []) if it is anything else."""
     if got is None:
         return "expected a list of (gradient, variable), got None (does the function return it?)", []
 

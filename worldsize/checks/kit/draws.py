@@ -8,7 +8,7 @@ Drawn = TypeVar("Drawn")
 
 
 def drawn_until(tells: Callable[[Drawn], bool], draw: Callable[[], Drawn], what: str, most: int = MOST_DRAWS) -> Drawn:
-    """Return the first draw that `tells`. Raises AssertionError, which names `what` was drawn, after `most`."""
+    """Return the first draw of a case that `tells`. Raises AssertionError, which names `what` was drawn, after `most`."""
     for _ in range(most):
         drawn = draw()
         if tells(drawn):

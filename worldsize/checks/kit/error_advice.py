@@ -9,7 +9,7 @@ HANG = "after timeout_s"  # also stands for a deadlock in a framework's collecti
 
 
 def with_advice(ended: ArenaResult, advice: Mapping[str, str]) -> ArenaResult:
-    """Return the result with advice after its message, if it is an error, a timeout or a deadlock.
+    """Return the result with advice on its error after the message, if it is an error, a timeout or a deadlock.
 
     `advice` is {part of a message, or `HANG`: advice}; the first part found in the message decides.
     """

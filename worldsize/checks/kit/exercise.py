@@ -47,7 +47,7 @@ class Check:
         return self._cases(arena, fn, *more, **ways)
 
     def judged(self, cases: Iterable[Case]) -> Verdict:
-        """Judge cases by this exercise's properties. Tests hand over wrapped cases, to look at them."""
+        """Judge cases by the properties that the exercise declares. Tests hand over wrapped cases, to look at them."""
         return judge(self.name, self.points, cases, self._waits, self._goes_on)
 
 

@@ -20,7 +20,7 @@ SINGLE_WORDS = "Numbers that went through float32 are off by this much: compute 
 
 
 def as_number(rank: int, got: Any, right: np.ndarray) -> str:
-    """Return what can be said of a wrong value whatever it means: a wider dtype, not finite, or too few digits."""
+    """Return what can be said of a value that is not the expected one: a wider dtype, not finite, or too few digits."""
     if not isinstance(got, np.ndarray) or got.shape != right.shape:
         return ""
     if got.dtype.itemsize > right.dtype.itemsize:
@@ -47,7 +47,7 @@ def went_through_float32(rank: int, got: Any, right: np.ndarray, near_zero: floa
 
 @dataclass(frozen=True)
 class Expected:
-    """A tensor: its name in messages, its right value on each rank, other right values (`too`), and known mistakes.
+    """An expected tensor: its name in messages, its right value on each rank, other right values (`too`), and known mistakes.
 
     `name` may be a function of the rank. `mistakes` may be a function, which is called only if something is wrong. `rounding`
     is the error allowed, relative to each value. `near_zero`, an absolute error, is allowed besides; its default is `rounding`
@@ -68,12 +68,12 @@ class Expected:
     otherwise: Callable[[int, Any, np.ndarray], str] = as_number
 
     def wrong(self, held: Sequence[Any]) -> Complaint:
-        """Return a complaint about the first rank whose tensor is not the right one, with the mistake; None if all are right."""
+        """Return a complaint about the first rank without the expected tensor, with the mistake; None if all are right."""
         on_ranks = (self.wrong_on(rank, got) for rank, got in zip(range(len(self.by_rank)), held, strict=True))
         return first_complaint(on_ranks)
 
     def wrong_on(self, rank: int, got: Any) -> Complaint:
-        """Return a complaint if a rank's tensor is not the right one, with the mistake, or None."""
+        """Return a complaint if a rank's tensor is not the expected one, with the mistake, or None."""
         def differs(wanted: np.ndarray, name: str = "") -> Complaint:
             return first_difference(got, wanted, rank, name, **self.margin(rank), equal_nan=self.equal_nan)
 

@@ -36,8 +36,8 @@ def as_seconds(got: Any) -> np.ndarray:
 
 
 def one_factor(middle: np.ndarray, measured: np.ndarray, near: float) -> str:
-    """Return a complaint if the middles are in milliseconds, or right within `near` on average but for one factor; else
-    empty.
+    """Return a complaint if the intervals' middles are in milliseconds, or right within `near` on average but for one factor;
+    else empty.
     """
     ratio = float(np.median(middle / measured))
     if 500 < ratio < 2000:  # around 1000, however wrong otherwise

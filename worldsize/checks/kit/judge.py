@@ -17,7 +17,7 @@ from worldsize.units import count
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the function: `run()` makes it, `examine(ended)` returns {property: complaint or None}.
+    """A case to judge, a run of the function: `run()` makes it, `examine(ended)` returns {property: complaint or None}.
 
     The dict has the properties that this case tries, whatever is wrong: one that cannot be judged beside another's complaint is
     UNEXAMINED. `name` tells the reader which case it is. `advice`, as in `with_advice`, follows the message of a run that broke
@@ -120,7 +120,7 @@ def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
 
 
 def of_both(first: Complaint, other: Complaint) -> Complaint:
-    """Return what two looks at a property say: the first complaint, else UNEXAMINED if one could not judge it, else None."""
+    """Return two looks' judgement of a property: the first complaint, else UNEXAMINED if one could not judge it, else None."""
     return first or (first if other is None else other)
 
 

@@ -10,32 +10,32 @@ _LINK = attrgetter("src", "dst")
 
 
 def sent_by_each(trace: Trace) -> Counter[int]:
-    """Count the messages that each rank sent."""
+    """Count the transfers that each rank sent."""
     return Counter(map(_SENDER, trace.transfers))
 
 
 def received_by_each(trace: Trace) -> Counter[int]:
-    """Count the messages that each rank received."""
+    """Count the transfers that each rank received."""
     return Counter(map(_RECEIVER, trace.transfers))
 
 
 def links(trace: Trace) -> list[tuple[int, int]]:
-    """Return (sender, receiver) of each message."""
+    """Return (sender, receiver) of each transfer."""
     return list(map(_LINK, trace.transfers))
 
 
 def sizes_on(trace: Trace, src: int, dst: int) -> list[int]:
-    """Return the bytes of each message from `src` to `dst`."""
+    """Return the bytes of each transfer from `src` to `dst`."""
     return [t.size_bytes for t in trace.transfers if _LINK(t) == (src, dst)]
 
 
 def by_sender(trace: Trace) -> list[Transfer]:
-    """Return the messages of rank 0 first, each rank's in order: time order differs from run to run, complaints must not."""
+    """Return the transfers of rank 0 first, each rank's in order: time order differs from run to run, complaints must not."""
     return sorted(trace.transfers, key=attrgetter("src", "start_s"))
 
 
 def from_rank(trace: Trace, rank: int) -> list[Transfer]:
-    """Return the rank's messages in the order in which it sent them."""
+    """Return the rank's transfers in the order in which it sent them."""
     return [t for t in by_sender(trace) if t.src == rank]
 
 

@@ -36,7 +36,7 @@ def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") 
 def differing(
     got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0, equal_nan: bool = False
 ) -> np.ndarray:
-    """Return the flat indices at which two arrays of one shape differ by more than rounding.
+    """Return the flat indices at which the values of two arrays of one shape differ by more than rounding.
 
     `tolerance` is relative to the expected value; `near_zero` is absolute, for expected values that are sums of larger
     ones. NaN equals nothing, or NaN with `equal_nan`.
@@ -54,7 +54,7 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
 
 
 def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> bool:
-    """Return whether two arrays agree within rounding. NaN, the mean over no examples, equals NaN."""
+    """Return whether two arrays' values agree within rounding. NaN, the mean over no examples, equals NaN."""
     return not differing(got, expected, tolerance, near_zero, equal_nan=True).size
 
 
@@ -91,7 +91,7 @@ def first_difference(
 
 
 def is_row(got: Any) -> bool:
-    """Return whether `got` has items: a list or a tuple, or a tensor of one dimension or more."""
+    """Return whether a returned value, `got`, has items: a list or a tuple, or a tensor of one dimension or more."""
     if isinstance(got, np.ndarray):
         return got.ndim > 0
     return isinstance(got, tuple)
@@ -113,12 +113,12 @@ def is_whole(got: Any) -> bool:
 
 
 def has_keys(got: Any, *keys: str) -> bool:
-    """Return whether `got` is a dict with these keys."""
+    """Return whether a returned value is a dict with these keys."""
     return isinstance(got, dict) and set(keys) <= set(got)
 
 
 def all_same(held: Iterable[Any], expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 1e-12) -> bool:
-    """Return whether every rank holds the expected array, but for rounding."""
+    """Return whether every rank holds the expected array's values, but for rounding."""
     return all(same(got, expected, tolerance, near_zero) for got in held)
 
 
@@ -154,14 +154,14 @@ def kind_in_words(got: Any) -> str:
 
 
 def other_than_tuple(got: Any, length: int) -> str:
-    """Return what came in words if it is not a tuple or a list of `length` values, else an empty text."""
+    """Return the returned value in words if it is not a tuple or a list of `length` values, else an empty text."""
     if not isinstance(got, tuple):  # `arrays.plain` makes tuples of lists
         return kind_in_words(got)
     return "" if len(got) == length else f"{len(got)} values"
 
 
 def shown(got: Any, most: int = 60) -> str:
-    """Return `got` as Python writes it, up to `most` characters; numbers have at most nine digits, the same on any machine."""
+    """Return a value as Python writes it, up to `most` characters; numbers have at most nine digits, the same on any machine."""
     if got is None:
         return NOTHING
     return _MANY_DIGITS.sub(lambda found: f"{float(found[0]):.9g}", repr(got))[:most]

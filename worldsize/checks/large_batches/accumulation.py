@@ -127,7 +127,7 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, ended: ArenaResult, batc
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:
-    """Complain about gradients that travel more than once a step, or about more than one part in memory."""
+    """Complain about gradients of a big batch that travel more than once a step, or about more than one part in memory."""
     if batch.ranks > 1:
         at_the_start = (batch.ranks - 1) * batch.start.nbytes  # DDP's constructor sends rank 0's weights to all
         one = 2 * (batch.ranks - 1) * batch.start.nbytes * len(batch.steps)

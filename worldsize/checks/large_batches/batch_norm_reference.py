@@ -66,7 +66,7 @@ class NormTask:
 
 
 def reference(task: NormTask) -> dict[str, ByRank]:
-    """Return what each rank should return, computed in float64."""
+    """Return the batch norm that each rank should return, computed in float64."""
     _, var = statistics(task)
     hats = standard(task)
     means = own_sums(task, hats).sum(1) / sum(task.rows)
@@ -79,26 +79,26 @@ def reference(task: NormTask) -> dict[str, ByRank]:
 
 
 def statistics(task: NormTask) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the variance over the rows of all ranks, [features] each."""
+    """Return the batch norm's mean and variance over the rows of all ranks, [features] each."""
     every = np.concatenate(task.x).astype(float)
     return every.mean(0), every.var(0)
 
 
 def standard(task: NormTask) -> ByRank:
-    """Return x̂ on every rank."""
+    """Return the batch norm's x̂ on every rank."""
     mean, var = statistics(task)
     return [(x - mean) / np.sqrt(var + task.eps) for x in task.x]
 
 
 def own_sums(task: NormTask, hats: ByRank) -> np.ndarray:
-    """Return each rank's sums of grad and of grad · x̂ over its rows: [2, ranks, features]."""
+    """Return each rank's sums of grad and of grad · x̂ over its rows, for a batch norm: [2, ranks, features]."""
     of_grad = [grad.sum(0, dtype=float) for grad in task.grads]
     of_product = [(grad * hat).sum(0) for grad, hat in zip(task.grads, hats, strict=True)]
     return np.array([of_grad, of_product])
 
 
 def slips(task: NormTask, name: str) -> dict[str, ByRank]:
-    """Return {words: what each rank returns by the slip}, for one of NAMES."""
+    """Return {words: the batch norm that each rank returns by the slip}, for one of NAMES."""
     slips_of = {"y": _forward_slips, "grad_x": _backward_slips}.get(name, _parameter_slips)
     by_slip: dict[str, ByRank] = {}
     with np.errstate(invalid="ignore"):  # a slip may give a variance below 0, and so NaN
@@ -109,7 +109,7 @@ def slips(task: NormTask, name: str) -> dict[str, ByRank]:
 
 
 def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
-    """Return {words: a rank's y as the slip gives it}."""
+    """Return {words: a rank's y, the batch norm, as the slip gives it}."""
     n, total, x, count = task.ranks, sum(task.rows), task.x[rank], task.rows[rank]
     rows = np.array(task.rows)[:, None]
     mean, var = statistics(task)
@@ -164,7 +164,7 @@ def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
 
 
 def _backward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
-    """Return {words: a rank's grad_x as the slip gives it}; y may be right nevertheless."""
+    """Return {words: a rank's grad_x of the batch norm as the slip gives it}; y may be right nevertheless."""
     n, total, x, grad, count = task.ranks, sum(task.rows), task.x[rank], task.grads[rank], task.rows[rank]
     _, var = statistics(task)
     hats = standard(task)
@@ -204,7 +204,7 @@ def _backward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
 
 
 def _parameter_slips(task: NormTask, rank: int, name: str) -> dict[str, np.ndarray]:
-    """Return {words: a rank's grad_weight or grad_bias as the slip gives it}."""
+    """Return {words: a rank's grad_weight or grad_bias of the batch norm as the slip gives it}."""
     of_grad, of_product = own_sums(task, standard(task))
     sums, other = (of_product, of_grad) if name == "grad_weight" else (of_grad, of_product)
     return {

@@ -34,7 +34,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class BigBatch:
-    """A training in parts: `steps[step][rank]` holds a rank's parts, (x, y) each.
+    """A training with big batches in parts: `steps[step][rank]` holds a rank's parts, (x, y) each.
 
     `tasks[rank]` is the model that the rank draws; rank 0's counts. `work` is the declared work of the real ranks, None
     where it was not weighed.
@@ -95,12 +95,12 @@ class BigBatch:
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Return rank 0's first weights, [numbers]."""
+        """Return rank 0's weights before the first big batch, [numbers]."""
         return _flat(Network(WeighedRank(0), self.task).parameters())
 
     @cached_property
     def weights(self) -> list[np.ndarray]:
-        """Return the weights that every rank should hold after each step."""
+        """Return the weights that every rank should hold after each big batch."""
         return self._trained[1]
 
     @cached_property
@@ -121,7 +121,7 @@ class BigBatch:
         return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.ranks)]
 
     def without_zero_grad(self, step: int) -> np.ndarray:
-        """Return the weights after `step` where the gradient of the step before was not zeroed."""
+        """Return the weights after `step` where the gradient of the big batch before was not zeroed."""
         kept = [False] * len(self.steps)
         kept[step] = True
         return self._descended(kept, self._weighed_ranks())[step]
@@ -153,7 +153,7 @@ class BigBatch:
 
     @cached_property
     def slips(self) -> dict[str, list[np.ndarray]]:
-        """Return {words: the first step's gradient on each rank by that slip}, [numbers]."""
+        """Return {words: the first big batch's gradient on each rank by that slip}, [numbers]."""
         n, parts = self.ranks, self.parts
         sums, counts = self._sums(self.start, 0, self._weighed_ranks())
         means = sums / counts[:, :, None]
@@ -189,7 +189,7 @@ class BigBatch:
 
 
 def _of_parts(network: Network, rank: WeighedRank, parts: list[Part]) -> list[np.ndarray]:
-    """Return each part's gradient of its summed loss.
+    """Return the gradient of the summed loss of each part of a big batch.
 
     Where the real rank worked on all parts at once, the first entry is the gradient of all, the others are 0.
     """

@@ -55,7 +55,7 @@ class NoisySteps:
 
     @property
     def small(self) -> np.ndarray:
-        """Return the batch of a rank at each step."""
+        """Return the noise scale's small batch, a rank's, at each step."""
         return np.array(self.batches, float)
 
     @property
@@ -129,7 +129,7 @@ def draw(
 
 
 def _tells(steps: NoisySteps) -> bool:
-    """Return whether each mistake is clearly wrong or exactly right, and no two are nearly alike without being the same."""
+    """Return whether each noise mistake is clearly wrong or exactly right, and no two are nearly alike without being the same."""
     right, every = estimate(steps), np.array(list(_mistakes(steps).values()))
     mistaken = every[np.isfinite(every)]
     apart = np.abs(np.diff(np.sort(mistaken))) / abs(right)

@@ -154,7 +154,7 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
 
 
 def _in_dtype(got: Any, dtype: np.dtype) -> Any:
-    """Return a tensor of floats in `dtype`: an answer in float64 is right here; `_examine_float32` asks for x's dtype."""
+    """Return a batch norm's tensor in `dtype`: an answer in float64 is right here; `_examine_float32` asks for x's dtype."""
     return got.astype(dtype) if isinstance(got, np.ndarray) and got.dtype.kind == "f" else got
 
 
@@ -168,7 +168,7 @@ def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
 
 
 def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
-    """Complain about more messages than two all-reduces have, or about so many bytes that rows were sent."""
+    """Complain about a batch norm with more messages than two all-reduces have, or about so many bytes that rows were sent."""
     complaint = none_sent(trace, "Use all_reduce.")
     n, features = task.ranks, task.features
     if complaint or n == 1:

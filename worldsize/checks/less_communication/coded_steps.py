@@ -19,7 +19,7 @@ CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few
 
 
 def by_block(values: np.ndarray, block: int, scale_of: Callable[[np.ndarray], float]) -> np.ndarray:
-    """Return `scale_of` each block's values, repeated in the place of each of them: [numbers]."""
+    """Return, for codes, `scale_of` each block's values, repeated in the place of each of them: [numbers]."""
     scales = np.empty_like(values)
     for start in range(0, values.size, block):
         scales[start : start + block] = scale_of(values[start : start + block])
@@ -37,7 +37,7 @@ def signs(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CodedStep(StepWithResiduals):
-    """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; sent[rank] its signs times scales."""
+    """A coded step of all ranks: totals[rank] is gradient plus residual, [numbers]; sent[rank] its signs times scales."""
 
     block: int
 
@@ -60,7 +60,7 @@ class CodedStep(StepWithResiduals):
 def draw_steps(
     generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, telling: bool
 ) -> list[CodedStep]:
-    """Draw steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
+    """Draw coded steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
 
     `telling`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError as `drawn_until`.
     """
@@ -83,7 +83,7 @@ def _clear_of_zero(generator: np.random.Generator, numbers: int, dtype: str) -> 
 
 
 def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dtype: str) -> CodedStep:
-    """Draw a step with zeros: integer residuals cancel exactly against gradients."""
+    """Draw a coded step with zeros: integer residuals cancel exactly against gradients."""
     gradients, residuals = [], []
     for _ in range(n):
         residual = generator.integers(-3, 4, numbers).astype(dtype)
@@ -100,7 +100,7 @@ def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dty
 
 
 def _tells(step: CodedStep) -> bool:
-    """Return whether every slip gives rank 0 a result of its own, and other orders of addition other last bits."""
+    """Return whether every coded slip gives rank 0 a result of its own, and other orders of addition other last bits."""
     n, added = len(step.sent), []  # averages whose sums begin with the numbers of each rank in turn
     for rank in range(n):
         total = np.zeros_like(step.sent[0])
@@ -113,7 +113,7 @@ def _tells(step: CodedStep) -> bool:
 
 
 def average_slips(step: CodedStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the coded step that it gives, by rank}."""
     n, block, totals, gradients, sent = len(step.totals), step.block, step.totals, step.gradients, step.sent
     right, mean = step.average, np.mean(totals, axis=0)
     own_signs, scales, mean_scale = list(map(signs, totals)), step.scales, np.mean(step.scales, axis=0)
@@ -188,7 +188,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
 
 
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the coded step that it gives, by rank}."""
     n, mean_scale = len(step.totals), np.mean(step.scales, axis=0)
     by_slip: dict[str, list[np.ndarray]] = {}
     of_ranks = zip(step.gradients, step.residuals, step.totals, step.scales, step.sent, step.kept, strict=True)

@@ -28,7 +28,7 @@ def awaited(
 
 
 def kept_and_sent(ended: ArenaResult, needed: NeededBytes, average: Complaint) -> tuple[Complaint, Complaint]:
-    """Return the complaints about gradient and residual, which stay as they were handed in, and about bytes.
+    """Return the compared steps' complaints about gradient and residual, which stay as they were handed in, and about bytes.
 
     `average` is the complaint about the average: beside it nothing is called right.
     """
@@ -40,7 +40,7 @@ def kept_and_sent(ended: ArenaResult, needed: NeededBytes, average: Complaint) -
 
 
 def differ_in_dtype_alone(held: Sequence[np.ndarray], wanted: Expected) -> bool:
-    """Return whether all values are right, but not all in the wanted dtype."""
+    """Return whether all compared values are right, but not all in the wanted dtype."""
     as_wanted = [got.astype(right.dtype) for got, right in zip(held, wanted.by_rank, strict=True)]
     return bool(wanted.wrong(held)) and not wanted.wrong(as_wanted)
 
@@ -111,7 +111,7 @@ def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
 
 
 def all_differ(right: np.ndarray, slips: dict[str, ByRank], clear: float) -> bool:
-    """Return whether every two of rank 0's results, the right one and the slips', differ by more than `clear` somewhere."""
+    """Return whether every two of rank 0's compared results, right or by a slip, differ by more than `clear` somewhere."""
     results = [right]
     for by_rank in slips.values():
         results.append(by_rank[0])

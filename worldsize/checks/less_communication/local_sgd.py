@@ -71,7 +71,7 @@ class LocalTraining:
 
 
 class Shared(Enum):
-    """The combination that ranks make of their ends in a round; MEAN is right."""
+    """The combination that ranks make of their ends in a round of local SGD; MEAN is right."""
 
     MEAN = auto()
     SUM = auto()
@@ -131,7 +131,7 @@ def draw_training(
     arena: Arena, n: int, numbers: int, rounds: int, rate: float, momentum: float, in_place: bool = False,
     dtype: str = "float64",
 ) -> LocalTraining:  # fmt: skip
-    """Draw a training of `n` ranks, each with its own targets and strengths."""
+    """Draw a local training of `n` ranks, each with its own targets and strengths."""
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     # a strength per weight, so that no later average makes up for a missing one
     left = [generator.uniform(0.2, 0.8, numbers).astype(dtype) for _ in range(n)]
@@ -163,7 +163,7 @@ _ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: 
 
 
 def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """Return the weights that each rank has after all rounds."""
+    """Return the weights that each rank has after all rounds of local SGD."""
     n = task.world_size
     rate = task.rate if mistake.rate is None else mistake.rate
     momentum = task.momentum if mistake.momentum is None else mistake.momentum
@@ -228,7 +228,7 @@ _NAMED = {
 
 
 def _slips(task: LocalTraining) -> dict[str, ByRank]:
-    """Return {words for a slip: the weights that each rank has with it}."""
+    """Return {words for a slip: the weights that each rank has with it after local SGD}."""
     found = {words: outer_steps(task, mistake) for mistake, words in _NAMED.items()}
     return found | {"These are the weights that came in.": [task.start] * task.world_size}
 

@@ -19,7 +19,7 @@ WORST = 20.0  # condition of a matrix to orthonormalize
 
 @dataclass(frozen=True)
 class LowRankStep(StepWithResiduals):
-    """A step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
+    """A low-rank step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
 
     q: np.ndarray
 
@@ -54,21 +54,21 @@ class LowRankStep(StepWithResiduals):
 
 
 def _orthonormal(matrix: np.ndarray) -> np.ndarray:
-    """Return orthonormal columns that span the columns of `matrix`, [rows, r]."""
+    """Return a low-rank step's orthonormal columns that span the columns of `matrix`, [rows, r]."""
     return np.linalg.qr(matrix)[0]
 
 
 def draw_steps(
     generator: np.random.Generator, n: int, shape: tuple[int, int], r: int, steps: int, dtype: str
 ) -> list[LowRankStep]:
-    """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
+    """Draw low-rank steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
 
     A step is near one if the mean of M q, or Q, has a condition number (largest over least singular value) of WORST or more.
     Raises AssertionError as `drawn_until`.
     """
 
     def gradients() -> list[np.ndarray]:
-        """Draw a gradient per rank: a common part, and a part of the rank's own that is as large."""
+        """Draw a low-rank step's gradient per rank: a common part, and a part of the rank's own that is as large."""
         common, *own = (generator.normal(size=shape).astype(dtype) for _ in range(1 + n))
         return [common + part for part in own]
 
@@ -89,7 +89,7 @@ def draw_steps(
 
 
 def with_own_residuals(steps: list[LowRankStep]) -> list[LowRankStep]:
-    """Return the same steps with the residuals of algorithm 2, which differ by rank but have the same mean."""
+    """Return the same low-rank steps with the residuals of algorithm 2, which differ by rank but have the same mean."""
     found = steps[:1]
     for step in steps[1:]:
         found.append(replace(step, residuals=found[-1].kept_by_own()))
@@ -97,7 +97,7 @@ def with_own_residuals(steps: list[LowRankStep]) -> list[LowRankStep]:
 
 
 def average_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the low-rank step that it gives, by rank}."""
     n, totals, mean, q, p = len(step.totals), step.totals, step.mean, step.q, step.p
     gradient = np.mean(step.gradients, axis=0)
     r = q.shape[1]
@@ -152,7 +152,7 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 
 def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the low-rank step that it gives, by rank}."""
     n, totals, average, kept = len(step.totals), step.totals, step.average, step.kept
     return {
         "It is M: subtract the average, or what is in it counts again.": totals,
@@ -168,7 +168,7 @@ def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 
 def q_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """Return {words for a slip: a matrix whose columns span the columns of the slip's q, by rank}."""
+    """Return {words for a slip: a low-rank step's matrix whose columns span the columns of the slip's q, by rank}."""
     n, totals = len(step.totals), step.totals
     return {
         "It is the q that came in: return Q, so that each step begins where the last one ended (warm start).": [step.q] * n,

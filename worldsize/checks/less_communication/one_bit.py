@@ -92,7 +92,7 @@ def _with_block_of_zeros(complaint: Complaint) -> Complaint:
 
 
 def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
-    """Return a complaint if ranks hold right averages that differ in their last bits, from other orders of addition."""
+    """Return a complaint if ranks hold right averages of signs that differ in their last bits, from other orders of addition."""
     for rank, got in enumerate(held):
         places = np.flatnonzero(got != held[0])
         if places.size:

@@ -128,7 +128,7 @@ def _moments(seconds: float) -> float:
 
 
 def crossing(plain: TimedWay, other: TimedWay) -> float:
-    """Return the bandwidth at which both take equally long; inf if the other is always first, 0 if it is first below none."""
+    """Return the bandwidth at which two ways take equally long; inf if the other is always first, 0 if it is first below none."""
     if math.isinf(other.steps):
         return 0.0
     saved = plain.all_bytes - other.all_bytes

@@ -106,7 +106,7 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
 
 
 def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """Check a step whose M has a rank below r, so that P and Q are not unique.
+    """Check a PowerSGD step whose M has a rank below r, so that P and Q are not unique.
 
     P Qᵀ must equal M's mean, or leave less of the mean than there was.
     """
@@ -122,7 +122,7 @@ def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Compl
 
 
 def _leaves_less(average: np.ndarray, mean: np.ndarray) -> bool:
-    """Return whether less is left of the mean than there was; residuals then make up for it.
+    """Return whether PowerSGD leaves less of the mean than there was; residuals then make up for it.
 
     Error feedback asks for no more (S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019). The paper's
     Gram-Schmidt divides by a length + 1e-8, so a column of rounding becomes a shorter copy of the previous one, and the average
@@ -166,7 +166,7 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
 
 
 def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
-    """Return whether the columns of `got` span the columns of `right`, of one shape [columns, r]."""
+    """Return whether the columns of a PowerSGD q, `got`, span the columns of `right`, of one shape [columns, r]."""
     if got.shape != right.shape or not np.isfinite(got).all():
         return False
 

@@ -22,7 +22,7 @@ CLEAR = 1e-3  # least difference of two slips; numbers are integers or thirds
 
 @dataclass(frozen=True)
 class SparseStep(StepWithResiduals):
-    """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; places[rank] where it must send, [k]."""
+    """A sparse step of all ranks: totals[rank] is gradient plus residual, [numbers]; places[rank] where it must send, [k]."""
 
     k: int
 
@@ -33,7 +33,7 @@ class SparseStep(StepWithResiduals):
     @cached_property
     @override
     def sent(self) -> list[np.ndarray]:
-        """The numbers that each rank sends, each in its place, with zeros elsewhere."""
+        """The numbers that each rank sends of its total, each in its place, with zeros elsewhere."""
         return list(map(_only, self.totals, self.places))
 
     @cached_property
@@ -53,7 +53,7 @@ def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
-    """Draw steps whose totals differ in size; in small cases the first tells all slips apart.
+    """Draw sparse steps whose totals differ in size; in small cases the first tells all slips apart.
 
     Raises AssertionError as `drawn_until`.
     """
@@ -70,7 +70,7 @@ def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, ste
 
 
 def _sized(generator: np.random.Generator, numbers: int, dtype: str) -> np.ndarray:
-    """Draw integers of distinct sizes in any order, with random signs; float32 holds all sums of them."""
+    """Draw a sparse step's integers of distinct sizes in any order, with random signs; float32 holds all sums of them."""
     sizes = 4 + 3 * generator.permutation(numbers)
     return (sizes * generator.choice([-1, 1], numbers)).astype(dtype)
 
@@ -88,7 +88,7 @@ def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str)
 
 
 def _tells(step: SparseStep) -> bool:
-    """Return whether every slip gives rank 0 a result of its own.
+    """Return whether every slip in a sparse step gives rank 0 a result of its own.
 
     That needs an index that several ranks choose. The numbers sent for it must not add up to 0, nor to one rank's
     number, and two sizes at the border of a choice must differ.
@@ -107,13 +107,13 @@ def _tells(step: SparseStep) -> bool:
 
 
 def average_slips(step: SparseStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the sparse step that it gives, by rank}."""
     n, k, totals, sent = len(step.totals), step.k, step.totals, step.sent
     right, mean = step.average, np.mean(totals, axis=0)
     senders = np.maximum(1, step.senders)
 
     def mean_of(sent_by: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the mean of what ranks send of their gradient and total by a rule."""
+        """Return the mean of what ranks send in a sparse step of their gradient and total by a rule."""
         return np.mean(list(map(sent_by, step.gradients, totals)), axis=0)
 
     everywhere = {
@@ -138,7 +138,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
 
 
 def residual_slips(step: SparseStep) -> dict[str, ByRank]:
-    """Return {words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the sparse step that it gives, by rank}."""
     n = len(step.totals)
     by_slip: dict[str, list[np.ndarray]] = {}
     for gradient, residual, total, sent, kept in zip(

@@ -113,7 +113,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
 
 def _examine_large(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """Check the average alone, since nothing else hangs on how large an index is."""
+    """Check the top-k average alone, since nothing else hangs on how large an index is."""
     complaint = not_as_asked(ended, "(average, residual)", 2)
     if complaint:
         return {AVERAGE: complaint}
@@ -126,7 +126,7 @@ def _examine_large(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]
 
 
 def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """Check the tied case: each rank sends k numbers, none smaller than a number it keeps, and the average has them.
+    """Check the top-k case with ties: each rank sends k numbers, none smaller than a number it keeps, and the average has them.
 
     All of it counts for the residuals: of equal numbers, they alone tell which were sent.
     """

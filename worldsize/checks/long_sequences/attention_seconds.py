@@ -139,7 +139,7 @@ def _wrong(got: Any, layer: Layer, what: str, right: float, slips: dict[str, flo
 
 
 def _seconds(layer: Layer) -> tuple[float, float]:
-    """Return the right seconds round the ring, and with heads dealt out."""
+    """Return attention's right seconds round the ring, and with heads dealt out."""
     link = Link(layer.bytes_per_s, layer.latency_s)
     given = (layer.tokens, layer.width, link, layer.work_s, layer.item_bytes)
     return attention.ring_seconds(layer.ranks, *given), attention.heads_seconds(layer.ranks, layer.heads, *given)

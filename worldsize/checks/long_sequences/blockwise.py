@@ -43,11 +43,11 @@ class Sequence1D:
         return x[list(self.tokens[rank])]
 
     def block_bytes(self, rank: int) -> int:
-        """Return the bytes of a rank's keys and values together."""
+        """Return the bytes of a rank's block, its keys and values together."""
         return self.of(self.k, rank).nbytes + self.of(self.v, rank).nbytes
 
     def inputs(self) -> list[dict[str, Any]]:
-        """Return what each rank is handed: its own rows, and the numbers of all ranks' tokens."""
+        """Return what each rank is handed: its own rows for blockwise attention, and the numbers of all ranks' tokens."""
         given = []
         for rank in range(self.world_size):
             rows = {name: self.of(x, rank).copy() for name, x in (("q", self.q), ("k", self.k), ("v", self.v))}
@@ -82,7 +82,7 @@ class Sequence1D:
 
 
 def merged(parts: Sequence[Part]) -> np.ndarray:
-    """Return a rank's rows, [own tokens, width]: all blocks under one softmax."""
+    """Return a rank's rows of blockwise attention, [own tokens, width]: all blocks under one softmax."""
     tops, totals, weighted = zip(*parts, strict=True)
     top = np.max(tops, axis=0)
     factors = [np.exp(greatest - top) for greatest in tops]
@@ -92,12 +92,12 @@ def merged(parts: Sequence[Part]) -> np.ndarray:
 def attended(
     sequence: Sequence1D, masked_as: Callable[..., int] = lambda rank, source: source
 ) -> list[np.ndarray]:
-    """Return the rows of each rank, with the work as it was weighed; `masked_as` is as in `Sequence1D.parts`."""
+    """Return each rank's attention by blocks, with the work as it was weighed; `masked_as` is as in `Sequence1D.parts`."""
     return [merged(sequence.parts(rank, masked_as)) for rank in range(sequence.world_size)]
 
 
 def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """Return {words for a slip: the rows that it gives, by rank}; on one rank, only the missing division and mask."""
+    """Return {words for a slip: the blockwise rows that it gives, by rank}; on one rank, only the missing division and mask."""
     n = sequence.world_size
     with np.errstate(all="ignore"):
         of_ranks = [_wrong_merges(sequence.parts(rank)) for rank in range(n)]
@@ -127,7 +127,7 @@ _WRONG_MASKS: dict[str, Callable[[int, int], int]] = {  # the supposed owner, mo
 
 
 def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
-    """Return {words for a slip: the rows that a rank gets}."""
+    """Return {words for a slip: the rows that a rank gets from wrongly merged blocks}."""
     tops, totals, weighted = zip(*parts, strict=True)
     factors = np.exp(np.array(tops) - np.max(tops, axis=0))
     scaled_total = sum(factors * totals)

@@ -92,7 +92,7 @@ _ADVICE = {
 
 
 def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
-    """Draw a sequence on which every slip would show. Raises AssertionError as `drawn_until`."""
+    """Draw a sequence for ring attention on which every slip would show. Raises AssertionError as `drawn_until`."""
 
     def draw() -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
@@ -254,7 +254,7 @@ def _not_ahead(trace: Trace, sequence: Sequence1D, slow: bool) -> Complaint:
 
 
 def _bytes(trace: Trace, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
-    """Return the bytes of the messages that have ended, or `began`, by a moment."""
+    """Return the bytes of a ring's messages of blocks that have ended, or `began`, by a moment."""
     total = 0
     for t in trace.transfers:
         if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
@@ -274,7 +274,7 @@ def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
 
 
 def _invented_work(sequence: Sequence1D) -> Complaint:
-    """Return a complaint if work was declared on other numbers than the parts of blocks."""
+    """Return a complaint if a ring's work was declared on other numbers than the parts of blocks."""
     if sequence.work is None:
         return None
     plain = replace(sequence, work=None)

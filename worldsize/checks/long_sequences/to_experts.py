@@ -71,13 +71,13 @@ class Mixture:
         return sorted(set(range(len(self.x[rank]))) - set(self.kept(rank)))
 
     def with_zeros(self, rows: np.ndarray, rank: int) -> np.ndarray:
-        """Return a rank's rows with zeros in the places of dropped tokens."""
+        """Return a rank's rows from the experts with zeros in the places of dropped tokens."""
         found = np.zeros_like(rows)
         found[self.kept(rank)] = rows[self.kept(rank)]
         return found
 
     def forward(self, rank: int) -> np.ndarray:
-        """Return a rank's rows as if no token were dropped."""
+        """Return a rank's rows from the experts as if no token were dropped."""
         return np.stack([np.tanh(x @ self.weights[e].T) for x, e in zip(self.x[rank], self.chosen[rank], strict=True)])
 
     def backward(self, rank: int) -> np.ndarray:
@@ -201,7 +201,7 @@ def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
 
 
 def _slips(mixture: Mixture, wholes: ByRank, given: ByRank) -> Mistakes:
-    """Return {words for a slip: the rows that it gives, by rank}; `wholes` are each rank's rows as if no token were dropped."""
+    """Return {words for a slip: experts' rows that it gives, by rank}; `wholes` are all ranks' rows if no token were dropped."""
     by_rank = [_slips_of(mixture, rank, whole, x) for rank, (whole, x) in enumerate(zip(wholes, given, strict=True))]
     return {words: [slips[words] for slips in by_rank] for words in by_rank[0]}
 

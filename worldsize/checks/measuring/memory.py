@@ -69,7 +69,7 @@ def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, 
 
 
 def _measured(shape: Sequence[int], width: int) -> int:
-    """Return the bytes of an array of this shape; all its elements share one number's memory."""
+    """Return the memory, in bytes, of an array of this shape; all its elements share one number's memory."""
     return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
 
 
@@ -111,7 +111,7 @@ def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[st
 def _mistakes(
     part: str, measured: dict[str, int], weights: Shapes, saved: Saved, batch: int, width: int, kept: int
 ) -> dict[str, float]:
-    """Return {words: the bytes that the slip gives} for this part."""
+    """Return {words: the bytes of memory that the slip gives} for this part."""
     count = measured["weights"] // width
     no_scalars = _numbers(filter(None, weights))
     each = batch if part == "activations" else width

@@ -37,7 +37,7 @@ ValueByRank = list[float]
 
 
 class SpreadCase(NamedTuple):
-    """A case: the number of examples on each rank, about `levels` different scores, and no positive on the `bare` ranks."""
+    """A metrics case: the examples on each rank, about `levels` different scores, and no positive on the `bare` ranks."""
 
     counts: tuple[int, ...]
     what: str = ""
@@ -121,7 +121,7 @@ def _tells(spread: Spread, place: int, apart: bool) -> bool:
 
 
 def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
-    """Draw scores as logits, also below 0. Each rank's scores have their own offset, so the joint order is not a rank's order."""
+    """Draw metrics' scores as logits. Each rank's scores have their own offset, so the joint order is not a rank's order."""
     shares = []
     for rank, count in enumerate(case.counts):
         labels = generator.random(count) < generator.uniform(0.25, 0.6)
@@ -222,12 +222,12 @@ _SUMS = {
 
 
 def _slips(spread: Spread, place: int) -> dict[str, ValueByRank]:
-    """Return {words: the value on each rank} for slips that give a wrong value, unless there is nothing to find."""
+    """Return {words: the metric on each rank} for slips that give a wrong value, unless there is nothing to find."""
     return _of_ranks(spread, place) | _of_all_examples(spread, place)
 
 
 def _of_ranks(spread: Spread, place: int) -> dict[str, ValueByRank]:
-    """Return {words: the value on each rank} for slips that combine each rank's own metric."""
+    """Return {words: the metric on each rank} for slips that combine each rank's own metric."""
     n, advice = len(spread.shares), _SUMS[NAMES[place]]
     if n == 1:
         return {}
@@ -249,7 +249,7 @@ def _of_ranks(spread: Spread, place: int) -> dict[str, ValueByRank]:
 
 
 def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
-    """Return {words: the value on each rank} for slips with the threshold, or with the order of all examples."""
+    """Return {words: the metric on each rank} for slips with the threshold, or with the order of all examples."""
     scores, labels = spread.together()
     n, at_threshold = len(spread.shares), _at(scores, labels, spread.threshold)
     if place < 2:
@@ -282,7 +282,7 @@ def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
 
 
 def _of_the_sum(spread: Spread) -> dict[str, ValueByRank]:
-    """Return {words: the value on each rank} for mistakes in the sum over thresholds. Some may give the right value."""
+    """Return {words: its value on each rank} for mistakes in a metric's sum over thresholds. Some may give the right value."""
     scores, labels = spread.together()
     n, (recall, precision) = len(spread.shares), _points(scores, labels, scores).T
     by_rank = []
@@ -304,7 +304,7 @@ _ONE_BY_ONE = "Equal scores were taken one after the other. They are one thresho
 
 
 def _is_one_by_one(values: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether some order of equal scores gives `values`: from negatives first to positives first among equals."""
+    """Return whether some order of equal scores gives the metrics `values`: from negatives first to positives first."""
     if len(np.unique(scores)) == len(scores):
         return False
 
@@ -318,5 +318,5 @@ def _is_one_by_one(values: np.ndarray, scores: np.ndarray, labels: np.ndarray) -
 
 
 def _points(scores: np.ndarray, labels: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return recall and precision at each threshold, the highest first, [thresholds, 2]."""
+    """Return the metrics recall and precision at each threshold, the highest first, [thresholds, 2]."""
     return np.array([_at(scores, labels, threshold) for threshold in np.unique(thresholds)[::-1]]).reshape(-1, 2)

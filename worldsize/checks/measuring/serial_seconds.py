@@ -37,7 +37,7 @@ SHORTEST_S, LONGEST_S = (1.5, 1.6), (1.65, 2.1)  # ranges of SAY_WORKERS' jobs: 
 
 @dataclass(frozen=True)
 class Say:
-    """Values of s that single measurements of SAY_WORKERS give: `s` for `of_workers`, and `others_s` for the rest.
+    """Serial seconds s that single measurements of SAY_WORKERS give: `s` for `of_workers`, and `others_s` for the rest.
 
     Then the measurements of `changing`, by default of `of_workers`, give `then_s`, a different one each time.
     """
@@ -115,7 +115,7 @@ def _following(workers: Sequence[int], one_s: Sequence[float], serial_s: Sequenc
 
 
 def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case]:
-    """Yield a case where half of the measurements give one s, half another, and then a case for each measurement that changes.
+    """Yield a case where half of the measurements give one s, half another, then a case for each measurement that changes.
 
     The answer of a mean, a median and least squares moves each time. An answer that ignores the measurement stays.
     """
@@ -167,7 +167,7 @@ def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial
 def _saying(
     arena: Arena, fn: Callable, jobs_s: list[float], say: Say, place: int | None, before: list[float]
 ) -> Case:
-    """Return the case in which the measurement at index `place` has changed; if it is None, none has.
+    """Return the serial seconds' case in which the measurement at index `place` has changed; if it is None, none has.
 
     That case, the first, keeps its answer in `before`, if it is a number to compare with.
     """
@@ -248,7 +248,7 @@ def _other_bounds(measured: MeasuredJobs) -> dict[str, float]:
 
 
 def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, float]:
-    """Return {words for a slip: the seconds that it gives}, of the measurements with more than one worker."""
+    """Return {words for a slip: the serial seconds that it gives}, of the measurements with more than one worker."""
     weights, of_first_job, undivided = [], [], []
     for n, one_s, many_s in zip(measured.workers, measured.one_s, measured.many_s, strict=True):
         if n == 1:

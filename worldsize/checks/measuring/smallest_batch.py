@@ -36,7 +36,7 @@ MOST = 4096
 
 @dataclass(frozen=True)
 class ScriptedCompute:
-    """The seconds of a step: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
+    """The seconds of a batch: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
 
     fixed_s: float
     each_s: float
@@ -48,7 +48,7 @@ class ScriptedCompute:
 
 @dataclass(frozen=True)
 class LinkedTraining:
-    """A training job: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
+    """A job that asks for a batch: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
 
     n: int
     size_bytes: int
@@ -138,7 +138,7 @@ def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _telling(arena: Arena) -> LinkedTraining:
-    """Draw a job in which no two slips give the same batch, nor the right one: 297 of 300 draws are such (measured)."""
+    """Draw a job in which no two slips give the same smallest batch, nor the right one: 297 of 300 draws are such (measured)."""
 
     def tells(job: LinkedTraining) -> bool:
         given = [job.smallest(job.all_reduce_s), *(job.smallest(*slip) for slip in _slips(job).values())]
@@ -223,7 +223,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
 
 
 def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
-    """Return {words for a slip: its seconds of communication, and whether its share is of compute alone}."""
+    """Return {words for a slip: a batch's seconds of communication, and whether its share is of compute alone}."""
     n, m = job.n, job.size_bytes
     alpha_s, bandwidth = job.link.latency_s, job.link.bandwidth_bytes_per_s
     return {
@@ -242,7 +242,7 @@ def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
 
 
 def _slip(got: float | None, job: LinkedTraining) -> str:
-    """Return the first slip that gives this batch, as ". …"; empty where none does."""
+    """Return the first slip that gives this smallest batch, as ". …"; empty where none does."""
     for words, (seconds, of_compute) in _slips(job).items():
         if job.smallest(seconds, of_compute) == got:
             return f". {words}"

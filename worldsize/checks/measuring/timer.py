@@ -90,7 +90,7 @@ def _drawn(arena: Arena, count: int) -> list[float]:
 
 
 def _rising(arena: Arena) -> list[float]:
-    """Return four times from 0.2 s on, each at least 0.05 s longer than the one before, so that no two slips agree."""
+    """Return four times to measure from 0.2 s on, each 0.05 s or more longer than the last, so that no two slips agree."""
     return list(accumulate((arena.draws.uniform(0.05, 0.1) for _ in range(3)), initial=arena.draws.uniform(0.2, 0.25)))
 
 
@@ -143,7 +143,7 @@ def _wrong_value(
 
 
 def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
-    """Return the complaint about a clock read at the wrong moment, on a device that works on by itself."""
+    """Return the complaint about a timer's clock read at the wrong moment, on a device that works on by itself."""
     never = " synchronize() was never called." * (not script.synchronized)
     if close(got, launch_s, near_zero=ROUNDING_S):
         return (

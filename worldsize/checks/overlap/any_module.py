@@ -74,12 +74,12 @@ class ModuleTraining:
 
     @cached_property
     def starts(self) -> list[dict[str, np.ndarray]]:
-        """The state that each rank draws for itself."""
+        """The module's state that each rank draws for itself."""
         return [_arrays(torch_modules.state(torch_modules.module(task))) for task in self.tasks]
 
     @cached_property
     def own(self) -> list[dict[str, np.ndarray]]:
-        """Each rank's own gradients of the first step, at rank 0's weights; a dict lacks weights without a gradient."""
+        """Each rank's own gradients in the first step, at rank 0's weights; a dict lacks weights without a gradient."""
         gradients = []
         for rank, task in enumerate(self.tasks):
             model = torch_modules.module(self.tasks[0])
@@ -95,7 +95,7 @@ class ModuleTraining:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets in a step. A bucket holds one dtype, and closes as soon as it holds the cap."""
+        """The number of a module's buckets. A bucket holds one dtype, and closes as soon as it holds the cap."""
         closed = 0
         for dtype in {x.dtype for x in self.learning.values()}:
             room = 0
@@ -112,7 +112,7 @@ class ModuleTraining:
         return len({x.dtype for x in self.learning.values()}) > 1
 
     def near(self, x: np.ndarray) -> float:
-        """Return the tolerance for `x`; integers such as counters get float32's."""
+        """Return the tolerance for a module's tensor `x`; integers such as counters get float32's."""
         return NEAR["float32"] if self.is_mixed else NEAR.get(str(x.dtype), NEAR["float32"])
 
 
@@ -151,7 +151,7 @@ def wrap_module(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, name: str, n: int, **given: Any) -> ModuleTraining:
-    """Draw a training whose cap is 1/2, 1/3 or 1/4 of all gradients; layers used in turn get a bucket each."""
+    """Draw a module's training whose cap is 1/2, 1/3 or 1/4 of all gradients; layers used in turn get a bucket each."""
     tasks = tuple(module_task(name, seed=arena.draws.getrandbits(32), **given) for _ in range(n))
     learning = ModuleTraining(tasks, 1).learning
     parts = len(learning) // 2 if name == "layers used in turn" else arena.draws.randint(2, 4)
@@ -236,7 +236,7 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, states: dict, training: 
 
 
 def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
-    """Return {words for a mistake: the gradient that it would have left in the first step}."""
+    """Return {words for a mistake: the module's gradient that it would have left in the first step}."""
     n, zeros = training.world_size, np.zeros_like(training.learning[name])
     if n == 1:
         return {}

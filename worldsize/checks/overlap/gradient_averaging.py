@@ -47,7 +47,7 @@ Examine = Callable[[Trace, OverlapTraining], Complaint]
 
 @dataclass(frozen=True)
 class TrainingKind:
-    """A training that a case runs: its name for the reader, and what `task` is given.
+    """A training of gradient averaging that a case runs: its name for the reader, and what `task` is given.
 
     `examine` are properties that only this training shows; it runs up to `tries` times, until they hold.
     """
@@ -156,7 +156,7 @@ def accumulate(arena: Arena, fn: Callable) -> Iterable[Case]:
 def _cases(
     arena: Arena, fn: Callable, trainings: Sequence[TrainingKind], everywhere: dict[str, Examine] | None = None
 ) -> Iterator[Case]:
-    """Yield a case for each training. `everywhere` are the properties that all of them show."""
+    """Yield a case of gradient averaging for each training. `everywhere` are the properties that all of them show."""
     seeds = [arena.draws.getrandbits(32) for _ in range(max(kind.world_size for kind in trainings))]
     for kind in trainings:
         of_kind = seeds[: kind.world_size]
@@ -214,7 +214,7 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
 
 
 def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
-    """Return a complaint unless all weights reached every rank once, and each step all-reduced exactly what learns."""
+    """Return a complaint unless all weights reached every rank once, and each step averaged exactly what learns."""
     others, steps = training.world_size - 1, training.task["steps"]
     sizes = [w.nbytes for w in training.expected]
     learning = sum(compress(sizes, training.learns))

@@ -26,7 +26,7 @@ _AS_LONG = 0.99  # fraction of the declared time: clocks are read a little befor
 
 @dataclass(frozen=True)
 class Sum:
-    """An all-reduce of a step: a name for what it adds up, the number of layers whose work it needs, and its bytes."""
+    """An all-reduce inside a backward: a name for what it adds up, the number of layers whose work it needs, and its bytes."""
 
     name: str
     after: int
@@ -124,7 +124,7 @@ def _steps(trace: Trace, rank: int, work: Sequence[Span], training: OverlapTrain
 
 
 def _sums(training: OverlapTraining) -> list[Sum]:
-    """Return a step's sums: one per bucket in the given order, or, without buckets, one per tensor, the last first."""
+    """Return a backward's sums: one per bucket in the given order, or, without buckets, one per tensor, the last first."""
     learning = list(compress(range(len(training.expected)), training.learns))
     buckets = training.task["buckets"]
     what = "bucket" if buckets else "tensor"
@@ -140,7 +140,7 @@ def _sums(training: OverlapTraining) -> list[Sum]:
 
 
 def _too_early(record: StepRecord) -> Complaint:
-    """Return a complaint if more was sent than the finished layers' sums hold; each of two ranks sends a sum's bytes once."""
+    """Return a complaint if backward sent more than finished layers' sums hold; each of two ranks sends a sum's bytes once."""
     sent_bytes = 0
     for message in record.sent:
         over = sum(span.end_s <= message.start_s for span in record.work)
@@ -156,7 +156,7 @@ def _too_early(record: StepRecord) -> Complaint:
 
 
 def _too_late(record: StepRecord) -> Complaint:
-    """Return a complaint if a sum begins too late; a sum has begun once more bytes are sent than the earlier sums hold."""
+    """Return a complaint if a sum begins late in backward; a sum has begun once more bytes are sent than earlier sums hold."""
     earlier_bytes = [0, *accumulate(reduction.size_bytes for reduction in record.sums)]
     after = accumulate((reduction.after for reduction in record.sums), max)  # a sum queues behind the sums before it
     for reduction, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):
@@ -180,7 +180,7 @@ def _too_late(record: StepRecord) -> Complaint:
 
 
 def _stands_still(record: StepRecord) -> Complaint:
-    """Return a complaint if the first sum, by its number of bytes, arrives before all layers' work has begun."""
+    """Return a complaint if the first sum, by its number of bytes, arrives before all layers' backward has begun."""
     first, came_bytes = record.sums[0], 0
     for message in record.received:
         came_bytes += message.size_bytes

@@ -45,7 +45,7 @@ def too_many(trace: Trace, training: InParts) -> Complaint:
 
 
 def kept(returned: Sequence[Any]) -> Complaint:
-    """Return a complaint if autograd kept several micro-batches' tensors at once. `returned` is what `train` returned."""
+    """Return a complaint if autograd kept several micro-batches' graphs at once. `returned` is what `train` returned."""
     for rank, told in enumerate(returned):
         most = told.get("graphs", 1) if isinstance(told, dict) else 1
         if most > 1:

@@ -49,12 +49,12 @@ class OverlapTraining:
 
     @cached_property
     def starts(self) -> list[list[np.ndarray]]:
-        """The weights that each rank draws for itself."""
+        """The first weights, which each rank draws for itself."""
         return list(map(_arrays, self._networks()))
 
     @cached_property
     def expected(self) -> list[np.ndarray]:
-        """The final weights: rank 0's start, then descent on the mean loss over all ranks' examples."""
+        """The right weights at the end: rank 0's start, then descent on the mean loss over all ranks' examples."""
         return _arrays(self._trained[1][0])
 
     @cached_property
@@ -96,7 +96,7 @@ class OverlapTraining:
 
     @cached_property
     def own(self) -> list[list[np.ndarray]]:
-        """Each rank's own gradients of the first step, at rank 0's weights; zeros for a missing gradient."""
+        """Each rank's own gradients of the training's first step, at rank 0's weights; zeros for a missing gradient."""
         networks, gradients = _sharing(self._networks()), []
         for rank in range(self.world_size):
             self._backward(networks, [rank], 0)
@@ -105,7 +105,7 @@ class OverlapTraining:
         return gradients
 
     def from_start(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the weights after the first step if all ranks begin with `start`."""
+        """Return the overlapped training's weights after the first step if all ranks begin with `start`."""
         networks = _sharing(self._networks())
         with torch.no_grad():
             for p, values in zip(networks[0].parameters(), start, strict=True):
@@ -119,7 +119,7 @@ class OverlapTraining:
         return [p.requires_grad for p in Network(WeighedRank(0), self.task).parameters()]
 
     def layers(self, k: int) -> list[int]:
-        """Return the layers that use parameter k."""
+        """Return the layers of the overlapped training that use parameter k."""
         network = Network(WeighedRank(0), self.task)
         parameter = list(network.parameters())[k]
         return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
@@ -221,7 +221,7 @@ def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining
 
 
 def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
-    """Name the mistake behind a first step; `step` is the gradient that explains the weight's change."""
+    """Name the mistake behind a first step's weights; `step` is the gradient that explains the weight's change."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
     layers = training.layers(k)
     without = [r for r, gradient in enumerate(own) if not gradient.any()]  # ranks whose first loss does not reach it

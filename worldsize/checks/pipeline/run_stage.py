@@ -87,7 +87,7 @@ def run_stage(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _parts(
     ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.random.Generator, timed: bool
 ) -> list[dict[str, Any]]:
-    """Return an MLP as plain arrays, by stage, with one or two layers a stage and a different width at each boundary.
+    """Return an MLP to run as plain arrays, by stage, with one or two layers a stage and a different width at each boundary.
 
     `timed`: layers declare a time of 0 s, so that their work has a place between the messages.
     """
@@ -212,7 +212,7 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
 
 
 def _wrong_sum(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Return a complaint if the gradient is right but for a known factor, or lacks some micro-batches' gradients; else None."""
+    """Return a complaint if the gradient is right but for a known factor, or lacks some micro-batches'; else None."""
     m, total = len(by_micro), sum(by_micro)
     mean = total / m
     for factor in (ROWS, ROWS * m):
@@ -271,7 +271,7 @@ def _out_of_order(trace: Trace, orders: Schedules) -> Complaint:
 
 
 def _ways_seen(trace: Trace, rank: int) -> list[str]:
-    """Return a rank's forwards and backwards in their order.
+    """Return the forwards and backwards that a rank's stage ran, in their order.
 
     An action is seen in the message that it sends or, if it sends none, in the message that it received.
     """

@@ -90,7 +90,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
-    """Yield the fixed sizes, a call for each stage, and then drawn ones, for which one process answers all calls."""
+    """Yield a schedule's fixed sizes, a call for each stage, and then drawn ones, for which one process answers all calls."""
     for size in SIZES:
         yield Case(_named(*size), partial(_called, arena, fn, *size), lambda ended, size=size: examine(ended, *size))
 
@@ -115,7 +115,7 @@ def _named(stages: int, micro_batches: int) -> str:
 
 
 def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> ArenaResult:
-    """Call the function once for each stage; return the first call that fails, or all answers."""
+    """Call the schedule's function once for each stage; return the first call that fails, or all answers."""
     returned = []
     for stage in range(stages):
         ended = arena.call(fn, stage, stages, micro_batches)
@@ -127,7 +127,7 @@ def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> Aren
 
 
 def _unplayable(returned: Sequence[Any], micro_batches: int) -> Complaint:
-    """Return a complaint if an action is missing, or a wait never ends, or two stages order messages differently; else None."""
+    """Return a complaint if a schedule lacks an action, or never ends, or two stages order messages differently; else None."""
     for stage, actions in enumerate(returned):
         complaint = _wrong_actions(actions, micro_batches)
         if complaint:
@@ -233,7 +233,7 @@ def _holds_too_many(returned: Sequence[Sequence[Action]], micro_batches: int) ->
 
 
 def _short(actions: Sequence[Action]) -> str:
-    """Return up to 12 actions as text: "F0 F1 B0 …"."""
+    """Return up to 12 actions of a schedule as text: "F0 F1 B0 …"."""
     if not actions:
         return "nothing"
 
@@ -308,5 +308,5 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
 
 
 def _sums(seconds: Sequence[float], edges: Sequence[int]) -> list[float]:
-    """Return the seconds of each stage."""
+    """Return the seconds of each stage between a pipeline's cuts."""
     return [sum(seconds[start:stop]) for start, stop in pairwise(edges)]

@@ -54,7 +54,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _drawn_counts(arena: Arena) -> list[int]:
-    """Draw counts for more ranks, in no order: one or two ranks have no examples.
+    """Draw counts of gradients' examples for more ranks, in no order: one or two ranks have no examples.
 
     The last rank, which a short list misses, has some. Any two nonzero counts exceed the number of ranks together, so
     no sum of several counts equals it.
@@ -117,7 +117,7 @@ def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint
 
 
 def _wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts: Sequence[int]) -> Complaint:
-    """Return a complaint if a gradient is not the mean over all examples, or None.
+    """Return a complaint if an averaged gradient is not the mean over all examples, or None.
 
     The complaint names the first wrong tensor in the lists `held[rank]`, or else in memory (`noted`, from
     `on_ranks.in_memory`). `inputs[rank]` holds the means over that rank's own examples.
@@ -178,7 +178,7 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
-    """Return the weighted sum over the ranks, by tensor; skip ranks without examples, whose first tensor is all NaN."""
+    """Return gradients' weighted sum over the ranks, by tensor; skip ranks without examples, whose first tensor is all NaN."""
     total = [np.zeros_like(x) for x in inputs[0]]
     for own, weight in zip(inputs, weights, strict=True):
         if np.isnan(own[0]).all():

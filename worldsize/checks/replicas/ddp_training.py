@@ -56,7 +56,7 @@ class DdpTrainingRun:
         return len(self.inputs[0]["x"])
 
     def orders(self, epochs: Iterable[int] = range(EPOCHS)) -> list[list[list[int]]]:
-        """Return the indices in order, by epoch and rank."""
+        """Return the sampler's indices in order for DDP, by epoch and rank."""
         return [library(self.count, self.n, 0, epoch) for epoch in epochs]  # 0: the sampler's default seed
 
     @override
@@ -143,7 +143,7 @@ def history(
 
 
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
-    """Return {complaint: the weights on each rank} of known mistakes."""
+    """Return {complaint: the weights after DDP on each rank} of known mistakes."""
     n, orders, never_anew = lesson.n, lesson.orders(), lesson.orders([0] * EPOCHS)
     every = list(range(lesson.count))
     padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
@@ -270,7 +270,7 @@ def _no_history(got: Any, rank: int) -> Complaint:
 
 
 def rows_of(got: Any) -> np.ndarray:
-    """Return the rows of a history; a row may be one tensor, or a list with a tensor for each parameter."""
+    """Return the rows of a DDP training's history; a row may be one tensor, or a list with a tensor for each parameter."""
     return np.stack(list(map(_flat, got)))
 
 

@@ -23,7 +23,7 @@ Diagnosis = Callable[[int, int, np.ndarray], str]  # of a rank, an index in the 
 
 
 def first_wrong(held: Sequence[Any], right: Arrays, diagnosis: Diagnosis | None = None) -> Complaint:
-    """Return a complaint about the first wrong tensor of the first rank whose list is not `right`, or None.
+    """Return a complaint about the first wrong tensor, changed in place, of the first rank whose list is not `right`, or None.
 
     `diagnosis` says how a tensor of the right shape came to its wrong value.
     """
@@ -56,7 +56,7 @@ def _expected(right: Arrays, world_size: int, diagnosis: Diagnosis | None = None
 
 
 def tensor_of(returned: Any, k: int) -> Any:
-    """Return the k-th tensor of a list, or None if `returned` is no list or too short."""
+    """Return the k-th tensor of a list to change in place, or None if `returned` is no list or too short."""
     if isinstance(returned, tuple) and len(returned) > k:  # `arrays.plain` turns lists into tuples
         return returned[k]
     return None

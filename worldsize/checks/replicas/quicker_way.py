@@ -85,7 +85,7 @@ def right(q: SpreadSetting) -> str | None:
 
 
 def fits(q: SpreadSetting) -> dict[str, bool]:
-    """Return which ways fit. A rank holds parameters and as many bytes of gradients: the model's, or its stage's."""
+    """Return which of both ways fit. A rank holds parameters and as many bytes of gradients: the model's, or its stage's."""
     return {REPLICAS: 2 * q.model_bytes <= q.memory_bytes, STAGES: 2 * max(q.stage_bytes) <= q.memory_bytes}
 
 
@@ -182,7 +182,7 @@ UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
 
 
 def by_slip(q: SpreadSetting, words: str) -> str | None:
-    """Return the answer that the slip gives."""
+    """Return the quicker way by the slip."""
     if words in UNFIT:
         return _chosen(replicas_s(q), stages_s(q), UNFIT[words](q))
     replicas, stages = SLIPS[words]
@@ -210,7 +210,7 @@ def quicker_way(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[SpreadSetting]:
-    """Draw questions for each slip, and for each pair of slips that answer those alike; return them shuffled."""
+    """Draw quicker-way questions for each slip, and for each pair of slips that answer those alike; return them shuffled."""
     asked = [question_for(words, limited, draws) for words in slips for _ in range(TIMES)]
     answers = {words: [by_slip(q, words) for q in asked] for words in slips}
     for one, other in combinations(slips, 2):
@@ -223,7 +223,7 @@ def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[
 
 
 def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
-    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart.
+    """Draw a quicker-way question that the slip `words` answers wrongly, or unlike the slip `unlike`, times clearly apart.
 
     Raises AssertionError as `drawn_until`.
     """

@@ -35,7 +35,7 @@ CLOSE = {"tolerance": 1e-5, "near_zero": 1e-9}
 
 @dataclass(frozen=True)
 class RankEvent:
-    """An action of a rank and its object: the epoch that it trained, the checkpoint that it saved."""
+    """An action of a rank of a training that resumes, and its object: the epoch that it trained, the checkpoint that it saved."""
 
     kind: Literal["train", "save", "wait", "load", "end"]
     what: Any = None
@@ -46,7 +46,7 @@ WAIT, LOAD = RankEvent("wait"), RankEvent("load")
 
 @dataclass
 class RankScript:
-    """The surroundings of a rank. `begun` is the file's content at the start, `events` the rank's actions.
+    """The surroundings of a rank that resumes. `begun` is the file's content at the start, `events` the rank's actions.
 
     `made` are the checkpoints that its epochs would give.
     """
@@ -93,7 +93,7 @@ class RankScript:
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
-    """Train a scripted epoch and return the new model and optimizer state.
+    """Train a scripted epoch before or after a resume and return the new model and optimizer state.
 
     Momentum remembers earlier epochs and the weights depend on all three arguments, so they show where a training resumed.
     """
@@ -192,7 +192,7 @@ def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
 
 
 def _lacks(got: Any) -> list[str]:
-    """Return the keys that a checkpoint lacks: all of them if `got` is no dict."""
+    """Return the keys that a checkpoint to resume from lacks: all of them if `got` is no dict."""
     if not isinstance(got, dict):
         return list(KEYS)
     return [key for key in KEYS if key not in got]

@@ -88,7 +88,7 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
 
 
 def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
-    """Examine every rank's share of this epoch, then rank 0's share of the next."""
+    """Examine a sampler: every rank's share of this epoch, then rank 0's share of the next."""
     (answered,) = ended.returned
     returned = answered["returned"]
     for rank, got in enumerate(returned):
@@ -162,7 +162,7 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
 
 
 def _wrong_order(shares: Epoch, later: list[int], epoch: int) -> Complaint:
-    """Return a complaint if nothing was shuffled, or if `later`, rank 0's next epoch, repeats this one; else None."""
+    """Return a complaint if the sampler shuffled nothing, or if `later`, rank 0's next epoch, repeats this one; else None."""
     # few examples may come in this order by chance
     order = list(dict.fromkeys(_dealt(shares)))
     if len(order) > 4 and order == list(range(len(order))):
@@ -176,7 +176,7 @@ def _wrong_order(shares: Epoch, later: list[int], epoch: int) -> Complaint:
 
 
 def _dealt(shares: Epoch) -> list[int]:
-    """Return the order that gives these shares when dealt out like cards."""
+    """Return the sampler's order that gives these shares when dealt out like cards."""
     rounds = chain(*zip_longest(*shares))
     return [index for index in rounds if index is not None]
 
@@ -233,7 +233,7 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
 
 
 def _examine_sets(ended: ArenaResult, outcomes: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
-    """Examine a value of each rank for each set of outcomes; the first set is the one that tells slips apart."""
+    """Examine each rank's accuracy for each set of outcomes; the first set is the one that tells slips apart."""
     by_set = zip(*ended.returned, strict=True)
     return {held: first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, outcomes, strict=True))}
 

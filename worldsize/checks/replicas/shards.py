@@ -78,7 +78,7 @@ def shards(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _asked(world_size: int, count: int, batch_size: int, seed: int) -> list[tuple[int, ...]]:
-    """Return the arguments of each call: all ranks, a rank alone, then all ranks with another seed."""
+    """Return the arguments of each call of `shards`: all ranks, a rank alone, then all ranks with another seed."""
     first = [(count, batch_size, seed, rank, world_size) for rank in range(world_size)]
     again = [(count, batch_size, seed + 1, rank, world_size) for rank in range(world_size)]
     return [*first, (count, batch_size, seed, 0, 1), *again]
@@ -110,7 +110,7 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
 
 
 def _examine_all(answered: dict[str, Any], plans: Sequence[Sequence[int]]) -> dict[str, Complaint]:
-    """Return each property's first complaint, with its plan's name, the first plan's before others'.
+    """Return each property's first complaint about shards, with its plan's name, the first plan's before others'.
 
     `answered` holds all plans in a row. A property is unexamined if no plan shows it.
     """
@@ -133,7 +133,7 @@ def _named(world_size: int, count: int, batch_size: int) -> str:
 
 
 def _no_steps(got: Any, rank: int) -> Complaint:
-    """Return a complaint if `got` is not a list of steps, each a list of whole numbers; else None."""
+    """Return a complaint if a rank's shards, `got`, are not a list of steps, each a list of whole numbers; else None."""
     shape = "a list of steps, each a list of this rank's indices"
     if not is_row(got):
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
@@ -188,7 +188,7 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
 
 
 def _taken(epoch: Epoch) -> int:
-    """Count the examples that all ranks together take."""
+    """Count the examples that all ranks' shards together take."""
     return len(list(chain(*chain(*epoch))))
 
 
@@ -272,7 +272,7 @@ OWN = {
 
 
 def _examine_shuffles(returned: Sequence[Any]) -> dict[str, Complaint]:
-    """Examine the epochs of a rank alone, one for each seed."""
+    """Examine the epochs of a lone rank's shards, one for each seed."""
     epochs = []
     for got in returned:
         complaint = _no_steps(got, 0) or _wrong_cover([_whole_numbers(got)], MANY, OF_MANY)
@@ -311,12 +311,12 @@ def _no_shuffle(epochs: Sequence[list[list[int]]]) -> Complaint:
 
 
 def _sizes(count: int, batch_size: int) -> list[int]:
-    """Return the number of examples in each step's batch."""
+    """Return the number of examples in each step's batch, over all shards."""
     return [min(batch_size, count - start) for start in range(0, count, batch_size)]
 
 
 def _batches(epoch: Epoch) -> list[list[int]]:
-    """Return, by step, the examples that all ranks together take, in ascending order."""
+    """Return, by step, the examples that all ranks' shards together take, in ascending order."""
     return [sorted(chain(*shares)) for shares in zip(*epoch, strict=False)]
 
 

@@ -33,7 +33,7 @@ CALL = "Call the parameters begin and average."
 
 @dataclass(frozen=True)
 class PartsUsed:
-    """A way to begin and average: with the check's `begin` and `average`, or without them."""
+    """A way to begin and average, to see the shares: with the check's `begin` and `average`, or without them."""
 
     shifted: bool
     scaled: bool
@@ -50,7 +50,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class FoundShares:
-    """Complaints about a training: its shares, its use of `begin` and `average`, its epochs' orders."""
+    """Complaints about a training's shares: the shares taken, its use of `begin` and `average`, its epochs' orders."""
 
     together: Complaint = None
     parts: Complaint = None
@@ -80,15 +80,15 @@ class SharesTaken:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the number of examples in each step's batch."""
+        """Return the number of examples taken in each step's batch."""
         return [min(BATCH, COUNT - step % self.steps_in_epoch * BATCH) for step in range(self.steps)]
 
     def starts(self) -> list[list[np.ndarray]]:
-        """Return every rank's [slope] and [intercept]."""
+        """Return every rank's [slope] and [intercept] before any share is taken."""
         return [[np.array([2.0 + rank]), np.array([-1.0 - 3 * rank])] for rank in range(self.world_size)]
 
     def targets(self) -> np.ndarray:
-        """Return y by rank and example. Shape [ranks, examples]."""
+        """Return y by rank and example, different by rank to show shares. Shape [ranks, examples]."""
         return (2.0 ** np.array(self.powers)).reshape(self.world_size, COUNT)
 
     @classmethod
@@ -102,7 +102,7 @@ class SharesTaken:
     # ---- reading the weights -----------------------------------------------------------------
 
     def found(self, returned: Sequence[Any]) -> FoundShares:
-        """Return the complaints. `returned[rank]` has the weights after each step, of shape [steps, 2]."""
+        """Return the complaints about the shares taken. `returned[rank]` has the weights after each step, of shape [steps, 2]."""
         for rank, got in enumerate(returned):
             complaint = no_history(got, self.steps, rank)
             if complaint:
@@ -129,7 +129,7 @@ class SharesTaken:
         return self._followed(returned[0], way)
 
     def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
-        """Follow the steps, collect each batch's examples, and return the complaints."""
+        """Follow the steps, collect each batch's shares, and return the complaints."""
         batches = []
         for step in range(self.steps):
             taken = self._taken(history, step, way, rank=0)
@@ -218,7 +218,7 @@ def _not_once(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
 
 
 def no_history(got: Any, steps: int, rank: int) -> Complaint:
-    """Return a complaint if `got` is not a float tensor of shape [steps, 2], or None."""
+    """Return a complaint, before shares are seen, if `got` is not a float tensor of shape [steps, 2], or None."""
     shape = [steps, 2]
     came = kind_in_words(got)
     if isinstance(got, np.ndarray):

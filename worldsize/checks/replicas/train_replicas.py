@@ -53,7 +53,7 @@ class TrainingRun:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the number of examples in each step's batch."""
+        """Return the number of examples in each step's batch, over all replicas."""
         of_epoch = [min(self.batch_size, self.count - first) for first in range(0, self.count, self.batch_size)]
         return of_epoch * self.epochs
 
@@ -63,7 +63,7 @@ class TrainingRun:
         return x, 3 * x - 2 + generator.normal(size=self.count)
 
     def starts(self) -> list[list[np.ndarray]]:
-        """Return every rank's [slope] and [intercept]."""
+        """Return every replica's first [slope] and [intercept]."""
         generator = np.random.default_rng([self.seed, 1])
         return [[generator.normal(size=1) + rank, generator.normal(size=1) - rank] for rank in range(self.world_size)]
 
@@ -129,7 +129,7 @@ def train_replicas(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:
-    """Examine a training on whole batches."""
+    """Examine a training by replicas on whole batches."""
     wrong = _wrong_history(_histories(ended), lesson, lesson.descent())
     if lesson.world_size == 1:
         return {DESCENT: wrong}
@@ -143,7 +143,7 @@ def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:
 
 
 def _examine_shares(ended: ArenaResult, lesson: SharesTaken) -> dict[str, Complaint]:
-    """Examine a training with each rank's own y, in which only the check's `begin` and `average` give the right weights."""
+    """Examine replicas with each rank's own y, in which only the check's `begin` and `average` give the right weights."""
     complaints = lesson.found(_histories(ended))
     together = _with_counts(complaints.together, ended, lesson.sizes)
     used = complaints.parts or _wrong_bytes(ended, lesson.steps)
@@ -180,7 +180,7 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
 
 
 def _left_behind(runs: Sequence[ArenaResult], lesson: TrainingRun, history: np.ndarray) -> Complaint:
-    """Return a complaint if a training did not leave the last weights in its arguments, or changed x or y; else None."""
+    """Return a complaint if replicas did not leave the last weights in their arguments, or changed x or y; else None."""
     last = [history[-1][:1], history[-1][1:]]
     for ended in runs:
         wrong = first_wrong(ended.inputs, last)
@@ -226,7 +226,7 @@ def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int])
 
 
 def _expected_bytes(world_size: int, steps: int) -> int:
-    """Return the bytes that `begin` and `average` send."""
+    """Return the bytes that `begin` and `average` send for replicas."""
     return LINE_BYTES * (world_size - 1) * (1 + 2 * steps)  # a broadcast, then an all-reduce at every step
 
 
@@ -269,7 +269,7 @@ def _wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nd
 
 
 def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
-    """Name the mistake that all ranks' histories show together."""
+    """Name the mistake that all replicas' histories show together."""
     if any(np.isnan(got).any() for got in returned):
         return "A rank that takes no example in a step has a NaN gradient, which has spread."
 
@@ -301,7 +301,7 @@ def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step:
 
 
 def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
-    """Name the mistake in a full-batch training, where each step follows from the one before, or None."""
+    """Name the mistake in replicas' full-batch training, where each step follows from the one before, or None."""
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: record them after it."

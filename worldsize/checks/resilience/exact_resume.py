@@ -155,7 +155,7 @@ def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
 
 
 def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple[int, int]], done: int) -> str:
-    """Return the mistake that leads to other steps, in words."""
+    """Return the mistake in a resume that leads to other steps, in words."""
     off = taken[0][0] * plan.batches + taken[0][1] - done
     if done and abs(off) == 1 and taken[0] != (0, 0):
         what = "one less: count a step after taking it" if off < 0 else "one more: the next step has the number of steps done"
@@ -225,7 +225,7 @@ def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.nd
 
 
 def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
-    """Return the mistake with the state, found by the weights that each mistake leads to."""
+    """Return the mistake with the state in an exact resume, found by the weights that each mistake leads to."""
     life, _, done = of
     if done == 0:
         return "There was no checkpoint: begin with the state that `training` has."

@@ -122,7 +122,7 @@ def _after_a_failure(kept: float, worked_s: float, rules: Rules, day: Day) -> fl
 
 
 def _restarted(failure: float, failures: list[float], day: Day, rules: Rules, ends: list[float]) -> float:
-    """Return when work goes on; remove failures during the restart from the list."""
+    """Return when the day's work goes on; remove failures during the restart from the list."""
     if not rules.restart_costs:
         return failure
 
@@ -175,7 +175,7 @@ def goodput(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _telling(draws: random.Random, kind: str) -> Day:
-    """Draw a day on which this property's rule decides, and no rule of a later property.
+    """Draw a day on which this rule of goodput decides, and no rule of a later property.
 
     Raises AssertionError as `drawn_until`.
     """

@@ -44,7 +44,7 @@ class ResumePlan:
 
 @dataclass(frozen=True)
 class Life:
-    """The state that a life begins with where there is no checkpoint. `seeds[r]` is rank r's."""
+    """The state that a resumed training's life begins with where there is no checkpoint. `seeds[r]` is rank r's."""
 
     weight: np.ndarray
     momentum: np.ndarray
@@ -54,7 +54,7 @@ class Life:
 
 @dataclass(frozen=True)
 class State:
-    """All of a training at a given moment. `noises[r]` is (seed, numbers drawn so far) of rank r's generator."""
+    """All of a resumed training at a given moment. `noises[r]` is (seed, numbers drawn so far) of rank r's generator."""
 
     parts: tuple[np.ndarray, np.ndarray, int, tuple[tuple[int, int], ...]]  # in the order of PARTS
     done: int = 0
@@ -62,7 +62,7 @@ class State:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A training with its data: x [epochs, batches, ranks, inputs], y without the last dimension."""
+    """A training to resume, with its data: x [epochs, batches, ranks, inputs], y without the last dimension."""
 
     plan: ResumePlan
     x: np.ndarray
@@ -71,7 +71,7 @@ class Lesson:
     lives: tuple[Life, ...]
 
     def case(self, life: int, ends: int, file: np.ndarray, done: int, rank: int) -> dict[str, Any]:
-        """Return a rank's input for a life that begins after `done` steps and takes `ends` of them, -1 for all.
+        """Return a rank's input for a life of the lesson that begins after `done` steps and takes `ends` of them, -1 for all.
 
         Examples of other ranks and of other lives are NaN, so no life can go beyond its end, or back to the beginning.
         """
@@ -111,7 +111,7 @@ class Lesson:
 
 @lru_cache(64)
 def noise(seed: int) -> np.ndarray:
-    """Return the draws of a rank's generator: [MOST_DRAWS, inputs]."""
+    """Return the draws of a rank's generator in a lesson that resumes: [MOST_DRAWS, inputs]."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)

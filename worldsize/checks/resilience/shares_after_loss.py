@@ -88,7 +88,7 @@ def shares_after_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _drawn(draws: random.Random, most_ranks: int) -> Loss:
-    """Draw a loss that is not the first: neither the done nor the remaining samples divide by the ranks."""
+    """Draw a loss of ranks that is not the first: neither the done nor the remaining samples divide by the ranks."""
     world_size = draws.randint(max(3, most_ranks // 2), most_ranks)
     alive = tuple(draws.sample(range(world_size), draws.randint(2 * world_size // 3, world_size - 1)))
     done = world_size * draws.randint(1, 3) + draws.randint(1, world_size - 1)
@@ -169,7 +169,7 @@ def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
 
 
 def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
-    """Return the mistake that leads to exactly these shares, in words."""
+    """Return the mistake that leads to exactly these shares after a loss, in words."""
     left, m, ranks = order[loss.done :], len(loss.alive), loss.alive
     own_done = loss.done // loss.world_size
 

@@ -31,7 +31,7 @@ def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
 
 
 def part(name: str, by_rank: ByRank, mistakes: Mistakes, blanked: bool = False) -> Expected:
-    """Return the part that each rank should hold. `blanked`: the ranks were given NaN outside their own parts."""
+    """Return the part of a tensor that each rank should hold. `blanked`: the ranks were given NaN outside their own parts."""
     otherwise = _on_blanked if blanked else went_through_float32
     return Expected(name, by_rank, mistakes, rounding=NEAR, but_for_nan=True, otherwise=otherwise)
 

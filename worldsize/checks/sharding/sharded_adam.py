@@ -58,7 +58,7 @@ def sharded_adam(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 @dataclass(frozen=True)
 class Replicas:
-    """A training: the gradient on a rank in a step is gradients[rank][step] plus `pull` times the weights."""
+    """A training with Adam: the gradient on a rank in a step is gradients[rank][step] plus `pull` times the weights."""
 
     weights: np.ndarray
     gradients: list[list[np.ndarray]]
@@ -129,7 +129,7 @@ class Trained:
 
 
 def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # noqa: B008, it is frozen
-    """Return the result of Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
+    """Return the result of Adam on ranks that each step their part. Kingma and Ba, 2015, algorithm 1."""
     n = task.world_size
     held = [task.weights] * n if slip.gathers_first else own_alone(task.weights, n)
     means = list(map(np.zeros_like, cut(task.weights, n)))
@@ -237,7 +237,7 @@ def _too_large(states: Sequence[Any], right: list[Trained]) -> Complaint:
 
 
 def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Complaint:
-    """Return a complaint if the returned state is a slice of a larger one, or a larger one existed between steps.
+    """Return a complaint if Adam's returned state is a slice of a larger one, or a larger one existed between steps.
 
     The function's own process measures both, so the result can only cost points.
     """

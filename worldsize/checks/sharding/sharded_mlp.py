@@ -72,7 +72,7 @@ def _deviation(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake of ranks with shards; the defaults are no mistake."""
+    """A mistake of ranks with an MLP's shards; the defaults are no mistake."""
 
     y_is_a_summand: bool = False
     bias_times_ranks: bool = False
@@ -95,7 +95,7 @@ SHARED = ("scale", "shift", "down_bias")  # weights of a block that every rank h
 
 @dataclass
 class ShardedRun:
-    """The results of each rank: y[step][rank], grad_x[step][rank], weights[k][rank]."""
+    """Each rank's results from the sharded MLP: y[step][rank], grad_x[step][rank], weights[k][rank]."""
 
     y: list[ByRank] = field(default_factory=list)
     grad_x: list[ByRank] = field(default_factory=list)
@@ -144,7 +144,7 @@ def _active(hidden: np.ndarray, mistake: Mistake) -> np.ndarray:
 
 
 def _left(summands: Sequence[np.ndarray], rank: int, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
-    """Return a rank's output: the sum of all ranks' summands and the bias, subject to the mistake."""
+    """Return a rank's output of the MLP: the sum of all ranks' summands and the bias, subject to the mistake."""
     n = len(summands)
     whole = sum(summands)
     if mistake.y_is_a_summand:
@@ -210,7 +210,7 @@ def block_on_ranks(
 
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
-    """Combine the ranks' parts of the gradients of the weights in SHARED, subject to the mistake."""
+    """Combine the ranks' parts of the gradients of the MLP's weights in SHARED, subject to the mistake."""
     n, columns = len(parts), []
     for name, column in zip(SHARED, zip(*parts, strict=True), strict=True):
         if name in mistake.shared_alone:

@@ -173,7 +173,7 @@ def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> On
 
 
 def _slipping(kind: type, slip: OptimizerSlip) -> type:
-    """Return a subclass of the optimizer class `kind` that makes the mistake."""
+    """Return a subclass of the optimizer class `kind` that makes the sharded optimizer's mistake."""
 
     class Slipping(kind):
         def add_param_group(self, group: dict[str, Any]) -> None:

@@ -112,7 +112,7 @@ def _drawn(n: int, examples: int, widths: Sequence[int], steps: int, generator: 
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
-    """Return the result, with advice if a gather that no rank waits for made ranks fail or deadlock."""
+    """Return the result, with advice if a stage 3 gather that no rank waits for made ranks fail or deadlock."""
     if ended.state == "deadlock" and all(wait.op == "send" for wait in ended.waits):
         return replace(ended, message=f"{ended.message}\n{_UNTAKEN}", waits=())
     return with_advice(ended, {"which is what `out` is": _UNTAKEN})
@@ -212,7 +212,7 @@ def one_device(
     combine: Callable = np.mean,
     own_alone: bool = False,
 ) -> list[np.ndarray]:
-    """Return the weights after training on one device with all ranks' examples and their mean gradients.
+    """Return the stack's weights after training on one device with all ranks' examples and their mean gradients.
 
     Each layer's results are weighed as the real `ranks`' results were. The other arguments make the mistakes of `_SLIPS`;
     with `own_alone` each rank's part is stepped by the rank's own gradient.
@@ -234,7 +234,7 @@ def one_device(
 
 
 def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-    """Return the gradient of ½ Σ (y − target)² for each layer's weight, first layer first."""
+    """Return the gradient of ½ Σ (y − target)² for the weight of each layer in the stack, first layer first."""
     values, made = [x], []
     for w in weights:
         made.append(np.tanh(values[-1] @ w.T))
@@ -250,7 +250,7 @@ def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, targ
 
 
 def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
-    """Return a complaint if declared work was on other numbers; if the weights are wrong, look at the first step alone."""
+    """Return a complaint if stage 3's work was on other numbers; if the weights are wrong, look at the first step alone."""
     if stack.work is None:
         return None
 
@@ -263,13 +263,13 @@ def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
 
 
 def _gathers_too_little(ended: ArenaResult, stack: Stack) -> bool:
-    """Return whether the ranks sent fewer bytes than the gathers of each step need."""
+    """Return whether the ranks sent fewer bytes than stage 3's gathers of each step need."""
     sizes = [w.nbytes for w in stack.weights]
     return ended.trace.total_bytes() < (2 * sum(sizes) - sizes[-1]) * (stack.world_size - 1) * stack.steps
 
 
 def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
-    """Return a complaint unless all ranks together sent (n − 1) times the bytes gathered and reduce-scattered."""
+    """Complain about stage 3 unless all ranks together sent (n − 1) times the bytes gathered and reduce-scattered."""
     complaint = none_sent(ended.trace, "Gather weights, and reduce-scatter gradients.")
     if complaint:
         return complaint

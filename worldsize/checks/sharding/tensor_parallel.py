@@ -91,7 +91,7 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
 def _drawn(
     generator: np.random.Generator, shards_of: Callable, n: int, rows: int, width: int, hidden: int, steps: int
 ) -> Shards:
-    """Draw a case in which each slip would be named. Raises AssertionError as `drawn_until`."""
+    """Draw a tensor-parallel case in which each slip would be named. Raises AssertionError as `drawn_until`."""
 
     def draw() -> Shards:
         weights = MlpWeights.drawn(generator, width, hidden)
@@ -306,7 +306,7 @@ def _bytes(size_bytes: int, what: str, spared_bytes: int = 0) -> NeededBytes:
 
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Expected]]:
-    """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
+    """Return {key of what tensor-parallel `train` returns: its tensors, each with the value that every slip would give}."""
     parts: dict[str, list[Expected]] = {}
     for key, tensors in expected.items():
         parts[key] = []

@@ -138,7 +138,7 @@ class WordsSlip:
 
 
 def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """Return each rank's mean loss, in float64. Megatron-LM, section 3."""
+    """Return each rank's mean loss over the vocabulary, in float64. Megatron-LM, section 3."""
     log_sums, right = _log_sums(task, slip), _right(task, slip)
     made = [log_sum - logit for log_sum, logit in zip(log_sums, right, strict=True)]
     if slip.mean == "sum":
@@ -251,7 +251,7 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
 
 
 def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """Return each rank's gradient of the loss with respect to its own logits: (softmax − one-hot) / tokens."""
+    """Return each rank's gradient of the vocabulary loss with respect to its own logits: (softmax − one-hot) / tokens."""
     slopes = []
     for rank, log_sum in enumerate(_log_sums(task, slip)):
         part, local, own = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank], _mine(task, rank)
@@ -289,7 +289,7 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
 
 
 def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
-    """Return a complaint if more than MOST_NUMBERS numbers of up to 8 bytes travel per token and pair of ranks."""
+    """Return a complaint if, for the loss, more than MOST_NUMBERS numbers of up to 8 bytes travel per token and pair of ranks."""
     n, tokens = task.world_size, len(task.targets)
     a_number_each = n * (n - 1) * tokens * 8
     got = ended.trace.total_bytes()

@@ -167,7 +167,7 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
 
 
 def _of_a_set(truth: list[list[int]]) -> Fraction:
-    """Return the share of right answers if parts with equal answers count once."""
+    """Return the coordinator's share of right answers if parts with equal answers count once."""
     return Fraction(*np.sum(list(set(map(tuple, truth))), axis=0).tolist())
 
 
@@ -181,7 +181,7 @@ class PlayedParts:
 
     @property
     def seen(self) -> dict[str, Any]:
-        """Return what the driver gets."""
+        """Return what the coordinator's driver gets."""
         return {"parts": len(self.truth), "right_in": self.right_in, "coordinator": self.coordinator.seen}
 
     def right_in(self, part: Any) -> list[int]:

@@ -105,7 +105,7 @@ def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
 
 
 def _plain(name: str) -> str:
-    """Return kind and number: '/device:cpu:1' -> 'CPU:1'."""
+    """Return a TensorFlow device's kind and number: '/device:cpu:1' -> 'CPU:1'."""
     found = re.search(r"(\w+):(\d+)$", name)
     if found is None:
         return name

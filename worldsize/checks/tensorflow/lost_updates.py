@@ -28,7 +28,7 @@ UNROUNDED = 1e-3  # tolerance for a slip's number, which is float32 and perhaps 
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A played run: the updates of each closure, the updates lost by counter and weights, and the gradient.
+    """A played run with lost updates: the updates of each closure, the updates lost by counter and weights, and the gradient.
 
     `drift`: the share by which the weights went too far, so that rounding in one direction never gives the count by luck.
     """
@@ -110,7 +110,7 @@ def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
 
 
 def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, float]:
-    """Return {complaint: the number that the slip gives}."""
+    """Return {complaint: the number of lost updates that the slip gives}."""
     made, closures = sum(run.made), len(run.made)
     (other,) = NAMES.keys() - {name}
     every = {

@@ -65,7 +65,7 @@ def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 @dataclass(frozen=True)
 class OneDeviceStep:
-    """A step as one device takes it, with the examples of all replicas.
+    """A mirrored step as one device takes it, with the examples of all replicas.
 
     `slopes` and `losses` are sums over each replica's own examples.
     """
@@ -86,12 +86,12 @@ class OneDeviceStep:
 
     @property
     def penalty(self) -> np.ndarray:
-        """Return the gradient of the penalties."""
+        """Return the gradient of the mirrored model's penalties."""
         return 2 * L2 * self.before
 
     @property
     def cost(self) -> float:
-        """Return the penalties, which `loss` excludes."""
+        """Return the mirrored model's penalties, which `loss` excludes."""
         return L2 * float((self.before**2).sum())
 
     @property

@@ -125,7 +125,7 @@ class PlayedServer:
         self._tried = 0
 
     def seen(self, files: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Return what the driver gets."""
+        """Return what the recovery's driver gets."""
         calls = {"start": self.start, "schedule": self.schedule, "next": self.next, "stop": self.stop, "step": self.step}
         return {"steps": self.plan.steps, "every": self.plan.every, "eager": self.plan.eager, "files": files, "seen": calls}
 
@@ -152,7 +152,7 @@ class PlayedServer:
 
     @property
     def waves(self) -> list[int]:
-        """Return the steps under way at each wait."""
+        """Return the steps under way at each wait of the training with recovery."""
         return list(chain.from_iterable(coordinator.waves for coordinator in self._coordinators))
 
     def step(self, server: int) -> list[float] | None:
@@ -174,7 +174,7 @@ class PlayedServer:
         return list(update)
 
     def ends(self) -> list[list[Update]]:
-        """Return the lists of updates that the final weights may contain.
+        """Return, after recoveries, the lists of updates that the final weights may contain.
 
         A loss costs the steps since a checkpoint, fewer than `every`.
         """
@@ -192,7 +192,7 @@ class PlayedServer:
 
 
 def _examine(tried: Sequence[str], complaint: Complaint) -> dict[str, Complaint]:
-    """Return the complaint for the last of the properties, without which the others cannot be judged."""
+    """Return the complaint for the last property of recovery, without which the others cannot be judged."""
     *others, last = tried
     return dict.fromkeys(others, complaint and UNEXAMINED) | {last: complaint}
 
@@ -309,7 +309,7 @@ def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
 
 
 def _wrong_weights(got: Any, server: PlayedServer) -> Complaint:
-    """Return a complaint if the weights are not the sum of the steps that ran and were not lost, or None."""
+    """Return a complaint if the recovered weights are not the sum of the steps that ran and were not lost, or None."""
     whole = [steps for steps in server.ends() if len(steps) == server.plan.steps]
     if not whole:
         ran = " or ".join(sorted({str(len(steps)) for steps in server.ends()}))

@@ -44,7 +44,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
-    """Call the function once for each host; return the first call that fails, or all answers."""
+    """Call `cluster_config` once for each host; return the first call that fails, or all answers."""
     returned = []
     for rank in range(len(hosts)):
         ended = arena.call(fn, list(hosts), ps, rank)

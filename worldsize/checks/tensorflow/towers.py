@@ -53,7 +53,7 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
-    """Draw gradients by tower and variable: whole numbers that differ by tower and element."""
+    """Draw towers' gradients, by tower and variable: whole numbers that differ by tower and element."""
     towers = []
     for k in range(n):
         drawn = [generator.integers(1, 100, shape) + 1000.0 * k for shape in SHAPES]

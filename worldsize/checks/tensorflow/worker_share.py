@@ -72,7 +72,7 @@ def worker_share(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _of_unknown_length(complaints: dict[str, Complaint], right: Collection[str]) -> Complaint:
-    """Return the complaint about the steps, or about what only the unknown length makes wrong."""
+    """Return the complaint about the worker's steps, or about what only the unknown length makes wrong."""
     for name, words in complaints.items():
         if words and name in (STEPS, *right):
             return f"{words}.{UNKNOWN}".replace("..", ".")  # only some complaints end with a full stop
@@ -103,7 +103,7 @@ def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers
 
 
 def _no_steps(table: Any) -> Complaint:
-    """Return a complaint if the table is not a list of steps with numbers and labels, or None."""
+    """Return a complaint if a worker's table is not a list of steps with numbers and labels, or None."""
     if isinstance(table, str):
         if table.endswith("None"):
             return table.removesuffix("None") + NOTHING

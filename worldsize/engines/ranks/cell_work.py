@@ -99,7 +99,7 @@ class RunCell:
 
 @dataclass(frozen=True)
 class Push:
-    """Binds values in the ranks."""
+    """Binds values in ranks that stay."""
 
     values: dict[str, Any]
 
@@ -109,7 +109,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Value:
-    """Returns the value of an expression."""
+    """Returns the value of an expression in a rank that stays."""
 
     expression: str
 
@@ -118,7 +118,7 @@ class Value:
 
 
 def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
-    """Stop a rank at its `breakpoint()`. Raises RuntimeError if nobody can answer."""
+    """Stop a rank's cell at its `breakpoint()`. Raises RuntimeError if nobody can answer."""
     if not answers:
         raise RuntimeError(NOBODY.format("breakpoint()"))
     rank.debugger().set_trace(sys._getframe(1))

@@ -33,7 +33,7 @@ class EditedModules:
     _seen: set[str] = field(default_factory=set)
 
     def note(self) -> None:
-        """Note the state of the files of modules imported since the last call."""
+        """Note the state of the files of the user's modules imported since the last call."""
         if len(sys.modules) == len(self._seen):
             return
         for name in sys.modules.keys() - self._seen:

@@ -59,7 +59,7 @@ class FlightRecorder:
     _lock: threading.Lock = field(default_factory=threading.Lock)  # the channel's thread reads too
 
     def begin(self) -> None:
-        """Forget what was posted so far, when a new record begins."""
+        """Forget what the recorder saw so far, when a new record begins."""
         self._rows, self.lost = [], 0
         self._next = -1  # from the entries since now
         self._since_ns = time.time_ns()
@@ -81,15 +81,15 @@ class FlightRecorder:
             self._read(origin_s)
 
     def rows(self, origin_s: float) -> tuple[Collective, ...]:
-        """Return the collectives that Python did not see, in seconds since `origin_s`. Their ends are known to the end of the
-        backward pass that posted them; else they are shown without duration."""
+        """Return the collectives that only torch's recorder saw, in seconds since `origin_s`. Their ends are known to the end of
+        the backward pass that posted them; else they are shown without duration."""
         if dump_recorder is None or self.posted() - self._enqueued == self.log.calls - self._calls:
             return tuple(self._rows)
         running = self._read(origin_s)
         return (*self._rows, *running)
 
     def _read(self, origin_s: float) -> list[Collective]:
-        """Take in all new entries up to the first that is not over, and return the rest."""
+        """Take in all new entries of torch's recorder up to the first that is not over, and return the rest."""
         with self._lock:
             return self._read_alone(origin_s)
 
@@ -176,7 +176,7 @@ Windows = tuple[list[int], list[int]]
 
 
 def _by_thread(windows: list[tuple[int, int, int]]) -> dict[int, Windows]:
-    """Return by thread: the starts and ends of its calls that lie in no other call, in order."""
+    """Return, from recorded entries, by thread: the starts and ends of its calls that lie in no other call, in order."""
     windows_of: dict[int, Windows] = {}
     for thread, start_ns, end_ns in sorted(windows):
         starts, ends = windows_of.setdefault(thread, ([], []))
@@ -189,7 +189,7 @@ def _by_thread(windows: list[tuple[int, int, int]]) -> dict[int, Windows]:
 
 
 def _within(windows: Windows | None, moment_ns: int) -> int:
-    """Return the end of the call that holds this moment; 0 where none does."""
+    """Return the end of the recorded call that holds this moment; 0 where none does."""
     if windows is None:
         return 0
     starts, ends = windows

@@ -34,7 +34,7 @@ Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 @dataclass
 class _Noted:
-    """A file and its contents, open only while written: ranks that stay have a file for each order, and most orders end
+    """A stack's file and its contents, open only while written: ranks that stay have a file for each order, and most orders end
     before there is anything to note.
     """
 
@@ -43,18 +43,18 @@ class _Noted:
 
 
 class LastSeen:
-    """The writer's end. `below` is a function, as (file, name): only frames it calls are noted."""
+    """The writer's end of a last-seen stack. `below` is a function, as (file, name): only frames it calls are noted."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
         self.move_to(path, below)
 
     def move_to(self, path: Path, below: tuple[str, str]) -> None:
-        """Switch to another file, and to the frames below another function."""
+        """Switch to another file for the stack, and to the frames below another function."""
         self._below = below
         self._noted = _Noted(path)
 
     def seen(self) -> Rows:
-        """Return the main thread's stack, called from another thread; () if it is not below `below`."""
+        """Return the main thread's stack as seen now, called from another thread; () if it is not below `below`."""
         with collected_later():
             return self._callers(sys._current_frames().get(threading.main_thread().ident))
 

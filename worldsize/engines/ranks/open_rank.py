@@ -95,11 +95,11 @@ class OpenRank:
         return RankDebugger(self.rank, lambda prompt: self._channel.tell("prompt", prompt), self._channel.typed)
 
     def display(self, *values: Any) -> None:
-        """Show values as a notebook does, with pictures and tables; bound as `display` for cells."""
+        """Show a staying rank's values as a notebook does, with pictures and tables; bound as `display` for cells."""
         self.output.display(*values)
 
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:
-        """Carry out an order, and return how it ended."""
+        """Carry out an order in a rank that stays, and return how it ended."""
         try:
             try:
                 self._begin(order)  # never interrupted: all ranks make their groups together
@@ -168,7 +168,7 @@ class OpenRank:
         return work.do(self)
 
     def _calls(self) -> tuple[int, int, int]:
-        """Return how often this rank has called torch's communication: from Python, in all, and to meet."""
+        """Return how often this staying rank has called torch's communication: from Python, in all, and to meet."""
         log = self._channel.collectives
         return log.calls, self._channel.recorder.posted(), sum(log.meetings.values())
 

@@ -96,7 +96,7 @@ def _saved(tensor: torch.Tensor) -> bytes:
 
 
 def loaded(data: bytes) -> torch.Tensor:
-    """Return the tensor that `torch.save` wrote."""
+    """Return the tensor that `torch.save` wrote into a pickle."""
     import torch
 
     return torch.load(io.BytesIO(data))

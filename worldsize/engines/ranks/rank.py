@@ -89,7 +89,7 @@ def _shown_to_a_notebook(rank: int, job: Job) -> Iterator[None]:
 
 
 def write_to_logs(rank: int, job: Job) -> None:
-    """Redirect everything that this process prints, from Python or native code, to the rank's logs of `job`."""
+    """Redirect everything that this rank's process prints, from Python or native code, to the rank's logs of `job`."""
     streams_of: dict[Path, list[int]] = {}
     for stream, path in ((1, job.files.of(rank, "log")), (2, job.native_log(rank))):
         streams_of.setdefault(path, []).append(stream)

@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Published:
-    """A rank's place in the wait-for graph, and how often its wait has changed."""
+    """A rank's place in the wait-for graph, told to the agent, and how often its wait has changed."""
 
     changes: int
     messages: RankMessages
@@ -118,7 +118,7 @@ class RankChannel:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
     def begin(self, job: Job, below: tuple[str, str]) -> None:
-        """Switch reports and records to `job`, the next order, which runs in callees of the function `below`."""
+        """Switch the channel's reports and records to `job`, the next order, which runs in callees of the function `below`."""
         reports = gather(job.origin_s)
         with self._lock:
             self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
@@ -242,7 +242,7 @@ class RankChannel:
             self.tell("where", self._standing())
 
     def _published(self) -> Published | None:
-        """Return this rank's wait-for state; None without a fabric."""
+        """Return this rank's wait-for state for its agent; None without a fabric."""
         if self.recorded is None:
             return None
 
@@ -251,7 +251,7 @@ class RankChannel:
         return Published(state.changes, RankMessages(wait, *state.messages()))
 
     def _posts(self) -> Posts | None:
-        """Return what this rank has posted and waits for; None if it cannot tell."""
+        """Tell the agent what this rank has posted and waits for; None if it cannot tell."""
         if self.posts is None or self.job is None:
             return None
 
@@ -261,12 +261,12 @@ class RankChannel:
         return self.posts.of(self.last_seen.seen(), fabric, not (self.resting or self._over), self.job.timeout_s)
 
     def _save(self, record: bytes) -> None:
-        """Write a record to its file, if it has bytes."""
+        """Write the channel's record to its file, if it has bytes."""
         if record:
             write_whole(self.job.files.of(self.rank, "record"), record)
 
     def _record(self) -> bytes:
-        """Return the pickled record so far; b"" if nothing was recorded."""
+        """Return the channel's pickled record so far; b"" if nothing was recorded."""
         if self.job is None:
             return b""
 
@@ -317,7 +317,7 @@ class RankChannel:
 
 
 def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
-    """Return what this rank waits for in the fabric, from its record; None if it does not wait."""
+    """Return what to tell the agent this rank waits for in the fabric, from its record; None if it does not wait."""
     if recorded is None:
         return None
     doing = recorded.state.doing
@@ -325,7 +325,7 @@ def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
 
 
 def _last_message(recorded: Recorded | None) -> Event | None:
-    """Return the last completed message; one on its way has no end yet."""
+    """Return the last completed message to tell the agent of; one on its way has no end yet."""
     if recorded is None:
         return None
     for row in reversed(recorded.events):
@@ -335,7 +335,7 @@ def _last_message(recorded: Recorded | None) -> Event | None:
 
 
 class _Stall:
-    """Counts for how many looks in a row nothing has changed."""
+    """Counts for how many of the channel's looks in a row nothing has changed."""
 
     def __init__(self) -> None:
         self._seen: Any = None
@@ -354,7 +354,7 @@ class _Stall:
 
 
 class _ProgressTeller:
-    """Collects what is new since the last report, at most ten times a second and at the end.
+    """Collects what is new for the agent since the last report, at most ten times a second and at the end.
 
     With `brief`, a result with no rows and no earlier report is not reported.
     """

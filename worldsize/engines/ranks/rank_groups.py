@@ -39,7 +39,7 @@ class RankGroups:
         self.fabric: Fabric | None = None
 
     def make(self) -> None:
-        """Make both groups, ending earlier ones. Every rank must call this at once."""
+        """Make both process groups of a rank that stays, ending earlier ones. Every rank must call this at once."""
         if dist.is_initialized():
             with suppress(RuntimeError):  # its connections are closed
                 dist.destroy_process_group()
@@ -81,7 +81,7 @@ class RankGroups:
         return recorded
 
     def cut(self) -> None:
-        """Close every connection between ranks, so that no call waits any longer. The store's connections stay."""
+        """Close every connection of this rank's groups, so that no call waits any longer. The store's connections stay."""
         folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
         for name in os.listdir(folder):
             _shut_down(int(name), self._store_port)
@@ -103,7 +103,7 @@ def _shut_down(fd: int, store_port: int) -> None:
 
 
 def own_device() -> torch.device:
-    """Return this rank's device and make it current: the GPU of its local rank, or the CPU."""
+    """Return this rank's device for its groups and make it current: the GPU of its local rank, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

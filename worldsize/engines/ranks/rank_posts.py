@@ -135,7 +135,7 @@ class RankPosts:
         return [entry for entry in self._recorder.entries(active=True) if entry.created_ns >= born_ns and not entry.over]
 
     def _unwaited(self) -> dict[str, int]:
-        """Return by channel: sends for whose handle nobody has waited."""
+        """Return this rank's posts by channel: sends for whose handle nobody has waited."""
         counts: Counter[str] = Counter()
         for call in list(self._log.messages):
             if call.kind == "send" and call.end_s is None:
@@ -150,7 +150,7 @@ class RankPosts:
         )  # fmt: skip
 
     def _limit_s(self, key: str) -> float:
-        """Return the time limit of a group of torch's; 0 where it is unknown."""
+        """Return the time limit of a group that torch posts to; 0 where it is unknown."""
         if key not in self._limits_s:
             for group in distributed_c10d._world.pg_names:
                 if self._log.key(group.group_name) == key:
@@ -159,7 +159,7 @@ class RankPosts:
         return self._limits_s.get(key, 0.0)
 
     def _where(self, rows: Rows, op: str) -> str:
-        """Return an operation's name for people: "all_reduce of DDP's backward (the 4th backward pass)"."""
+        """Return a posted operation's name for people: "all_reduce of DDP's backward (the 4th backward pass)"."""
         file, _, function = rows[-1]
         if function == "_engine_run_backward":
             return f"{op} of DDP's backward (backward pass {self._log.backwards})"
@@ -194,7 +194,7 @@ def _others_may_post() -> bool:
 
 
 def _idle(frame: FrameType | None) -> bool:
-    """Tell whether a thread at this frame waits for work, in code that posts nothing."""
+    """Tell whether a thread at this frame waits to be given work, in code that posts nothing."""
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if any(file.endswith(part) and name.startswith(start) for part, start in _IDLE):

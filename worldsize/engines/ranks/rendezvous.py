@@ -57,7 +57,7 @@ def _redirected(original: Handler, world_size: int, own: dict[str, str], numbers
 
 @contextmanager
 def _environment(values: dict[str, str | None]) -> Iterator[None]:
-    """Set variables, or delete those that are None, for the length of the block."""
+    """Set the rendezvous' variables, or delete those that are None, for the length of the block."""
     before = {name: os.environ.get(name) for name in values}
     try:
         _set(values)

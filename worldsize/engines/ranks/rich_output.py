@@ -28,12 +28,12 @@ class RichOutput:
         self._log, self._path = log, path
 
     def display(self, *values: Any) -> None:
-        """Show values as a notebook does, with pictures and tables."""
+        """Show, as rich output, values as a notebook does, with pictures and tables."""
         for value in values:
             self.show(value)
 
     def show(self, value: Any) -> None:
-        """Show a value as a notebook does: its bundle if it has one, else its text."""
+        """Show a rank's value as a notebook does: its bundle if it has one, else its text."""
         forms = bundle(value)
         if not forms or sum(map(len, forms.values())) > MOST_BYTES:
             print(_text(value))
@@ -57,7 +57,7 @@ class RichOutput:
 
 
 def bundle(value: Any) -> dict[str, str]:
-    """Return a value's representations by MIME type, images in base64; {} if it has only text."""
+    """Return a value's rich output, its representations by MIME type, images in base64; {} if it has only text."""
     forms: dict[str, str] = {}
     if isinstance(value, type):
         return forms

@@ -75,14 +75,14 @@ def _end_with_fork_server() -> None:
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """Return what a task runs: the payload's function, or a server."""
+    """Return what a TensorFlow task runs: the payload's function, or a server."""
     if rank in job.tasks.serving_ranks():
         return payload.Payload(serve, (), {})
     return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """Return the function's arguments, with the `Task` in front if its first parameter is named `task`."""
+    """Return a TensorFlow function's arguments, with the `Task` in front if its first parameter is named `task`."""
     if payload.first_parameter(opened.fn) != "task":
         return opened.args
 

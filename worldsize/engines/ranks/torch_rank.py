@@ -44,12 +44,12 @@ def read_environment() -> None:
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """Return what a rank runs: the launched function with its arguments."""
+    """Return what a torch rank runs: the launched function with its arguments."""
     return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """Return the function's arguments: with the fabric in front if its first parameter is named `fabric`, and with `rank` and
+    """Return a torch rank's arguments: with the fabric in front if its first parameter is named `fabric`, and with `rank` and
     `world_size` if it begins with these and nobody gave them.
     """
     if payload.first_parameter(opened.fn) != "fabric":
@@ -62,13 +62,13 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 
 def open_store() -> dist.Store:
-    """Connect to the rendezvous store of this run."""
+    """Connect this torch rank to the rendezvous store of this run."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
 
 
 def stay(rank: int, job: Job, channel: RankChannel) -> NoReturn:
-    """Carry out orders for good, as a rank that stays."""
+    """Carry out orders for good, as a torch rank that stays."""
     from worldsize.engines.ranks.open_rank import OpenRank
 
     OpenRank(rank, job, channel, open_store()).serve()

@@ -133,7 +133,7 @@ class HostsEngine(LocalEngine):
         return event
 
     def note(self, event: Any) -> HostChange | None:
-        """Update `hosts` from an event, and return the event if it concerns a host."""
+        """Update the engine's `hosts` from an event, and return the event if it concerns a host."""
         if not isinstance(event, HostChange):
             return None
 
@@ -145,7 +145,7 @@ class HostsEngine(LocalEngine):
         return event
 
     def note_changes(self) -> None:
-        """Update `hosts` from events that nobody has read, unless a launch runs, which reads them."""
+        """Update the engine's `hosts` from events that nobody has read, unless a launch runs, which reads them."""
         if self._head is None or self._head.busy:
             return
 
@@ -204,7 +204,7 @@ class HostsEngine(LocalEngine):
         self._agents.clear()
 
     def _set_running(self, running: bool) -> None:
-        """Note whether a job runs, and that the hosts were in use until now."""
+        """Note whether a job runs, and that other hosts were in use until now."""
         with self._use:
             self._running, self._used_s = running, time.monotonic()
 

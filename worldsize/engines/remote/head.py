@@ -61,7 +61,7 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
 
 @dataclass(eq=False)
 class _Host:
-    """A host: its agents by framework, and the command that starts another agent there."""
+    """A host of the head: its agents by framework, and the command that starts another agent there."""
 
     name: str
     agents: dict[Framework, RemoteRanks]
@@ -238,7 +238,7 @@ class Head:
         return RemoteRanks(host.name, line, offset=first.offset)
 
     def _complaints(self) -> list[str]:
-        """Return who cannot reach whom, between the first host and each other one."""
+        """Return for the head which hosts cannot reach each other, between the first host and each other one."""
         agents = [next(iter(host.agents.values())) for host in self.hosts.values()]
 
         rows: list[str] = []

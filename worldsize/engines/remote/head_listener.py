@@ -22,7 +22,7 @@ _ZAP = "inproc://zeromq.zap.01"  # where ØMQ asks for authentication
 
 @dataclass(frozen=True)
 class Invitation:
-    """The data that a host needs to join: the head's address and public key, and a key pair for the host."""
+    """The data that a host needs at the head's door: the head's address and public key, and a key pair for the host."""
 
     address: str
     port: int
@@ -36,7 +36,7 @@ class Invitation:
 
     @staticmethod
     def read(text: str) -> Invitation:
-        """Parse an invitation. Raises ValueError for any other text, which it does not repeat: it may hold a key."""
+        """Parse an invitation to the head. Raises ValueError for any other text, which it does not repeat: it may hold a key."""
         try:
             return Invitation(**json.loads(text))
         except (ValueError, TypeError):

@@ -24,7 +24,7 @@ class HostChange:
 
 @dataclass(frozen=True)
 class OpenDoor:
-    """An order to listen at `address`, on a port within `ports` (first, last)."""
+    """An order to the head to listen at `address`, on a port within `ports` (first, last)."""
 
     address: str
     ports: tuple[int, int] | None = None
@@ -32,7 +32,7 @@ class OpenDoor:
 
 @dataclass(frozen=True)
 class Invite:
-    """An order to make `count` invitations. The answer is a list of their texts."""
+    """An order to the head to make `count` invitations. The answer is a list of their texts."""
 
     count: int
     valid_s: float
@@ -40,7 +40,7 @@ class Invite:
 
 @dataclass(frozen=True)
 class StartProgram:
-    """An order to start a program that is a host over its standard input and output.
+    """An order to the head to start a program that is a host over its standard input and output.
 
     `name` becomes the host's name.
     """
@@ -51,7 +51,7 @@ class StartProgram:
 
 @dataclass(frozen=True)
 class TryNetwork:
-    """An order to check that the hosts reach each other. The answer is a list of complaints."""
+    """An order to the head to check that the hosts reach each other. The answer is a list of complaints."""
 
 
 @dataclass(frozen=True)

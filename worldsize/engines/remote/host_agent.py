@@ -106,7 +106,7 @@ def _greet(line: HostLine, home: Home) -> None:
 
 
 def _user_name() -> str:
-    """Return the name of this process's user; a number if the system has none."""
+    """Return the name of the host's user; a number if the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -169,7 +169,7 @@ class HostAgent:
     # ---- the head's commands ---------------------------------------------------------------------
 
     def _obey(self, command: Command, *arguments: Any) -> None:
-        """Run a command from the head. If a command without an answer fails, its rank's news show that."""
+        """Run, on this host, a command from the head. If a command without an answer fails, its rank's news show that."""
         answer, error = None, ""
         try:
             answer = self._commands[command](self, *arguments)
@@ -224,7 +224,7 @@ class HostAgent:
         self.ranks = self._host_ranks()
 
     def _ship_all(self) -> None:
-        """Send the unsent parts of the ranks' files: logs, results, shown output, records."""
+        """Send the head the unsent parts of the ranks' files: logs, results, shown output, records."""
         self._ship_logs()
         for rank in self.ranks.processes:
             self._ship("result", rank)
@@ -243,7 +243,7 @@ class HostAgent:
                 self._ship("native_log", rank)
 
     def _ship(self, kind: FileKind, rank: int) -> None:
-        """Send the unsent part of a file, in chunks."""
+        """Send the head the unsent part of a file, in chunks."""
         path = self.ranks.job.files.of(rank, kind)
         with suppress(FileNotFoundError), open(path, "rb") as file:
             file.seek(self.shipped.get(path, 0))

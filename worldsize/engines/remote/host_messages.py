@@ -64,7 +64,7 @@ class FromHost(msgspec.Struct, array_like=True, tag=True, forbid_unknown_fields=
 
 
 class Told(FromHost):
-    """News of one rank; `body` is encoded separately, because its type depends on `kind`."""
+    """A host's message, news of one rank; `body` is encoded separately, because its type depends on `kind`."""
 
     kind: NewsKind
     rank: int
@@ -72,7 +72,7 @@ class Told(FromHost):
 
 
 class Answered(FromHost):
-    """The answer to a command that has one; `error` if the command raised."""
+    """A host's message, the answer to a command that has one; `error` if the command raised."""
 
     command: Command
     body: msgspec.Raw
@@ -80,7 +80,7 @@ class Answered(FromHost):
 
 
 class Chunk(FromHost):
-    """The next part of a rank's file, in order."""
+    """A host's message, the next part of a rank's file, in order."""
 
     kind: FileKind
     rank: int

@@ -31,7 +31,7 @@ _REASONS = {
 
 
 def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
-    """Connect to the head. The line reports the outcome: a first message, or its end with the reason."""
+    """Connect the host's program to the head. The line reports the outcome: a first message, or its end with the reason."""
     way = _way_to(invitation)
     carrier = Carrier(lambda carried, event, _: carried.line.end(_REASONS[event]))
     if way is not None:
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def address_towards(other: str) -> str:
-    """Return this machine's address on the route to another. No packet is sent."""
+    """Return this host's address on the route to another. No packet is sent."""
     family = socket.AF_INET6 if ":" in other else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as way:
         way.connect((other, 9))  # any port: connecting UDP only picks the route
@@ -121,7 +121,7 @@ def _address_of_ssh() -> str:
 
 
 def end_group(code: int) -> None:
-    """End this process and its fork server; ranks have process groups of their own and have ended already."""
+    """End the host's program and its fork server; ranks have process groups of their own and have ended already."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     os._exit(code)

@@ -49,7 +49,7 @@ def _write(line: HostLine, writer: Connection, going: threading.Event) -> None:
 
 
 def line_of_this_process() -> HostLine:
-    """Return a line over this process's standard input and output, and detach both from everything else."""
+    """Return a line over pipes, this process's standard input and output, and detach both from everything else."""
     read_fd, write_fd = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

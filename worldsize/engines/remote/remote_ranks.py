@@ -33,7 +33,7 @@ class ClockOffset:
 
 
 def measured(echo: Callable[[], float], echoes: int = _ECHOES) -> ClockOffset:
-    """Return a `ClockOffset` from `echoes` questions; each `echo` returns the host's clock in seconds.
+    """Return another host's `ClockOffset` from `echoes` questions; each `echo` returns the host's clock in seconds.
 
     Cristian's method (Probabilistic clock synchronization, 1989, doi 10.1007/BF01784024): of several echoes the one with the
     shortest round trip is the most exact, because the host answered within it. Drift within a run is ignored: quartz clocks
@@ -213,12 +213,12 @@ class RemoteRanks(Host):
         self.offset = measured(lambda: self.call("echo"))
 
     def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
-        """Send a command and return its answer. Raises HostLost, and ValueError with the host's error."""
+        """Send the other host a command and return its answer. Raises HostLost, and ValueError with the host's error."""
         self._send(command, *arguments)
         return self._answer_to(command, at_most_s)
 
     def _send(self, command: Command, *arguments: Any) -> None:
-        """Send a command. A lost host is ignored here and noticed when its line is read."""
+        """Send the other host a command. A lost host is ignored here and noticed when its line is read."""
         with suppress(OSError):
             self.line.send(pickle.dumps((command, *arguments)))
 

@@ -22,7 +22,7 @@ _GOING = 64  # messages that ØMQ holds for a slow network; the rest wait in the
 
 
 def set_options(socket: zmq.Socket) -> None:
-    """Set the options that both ends of a line need."""
+    """Set the options that a line's sockets need at both ends."""
     socket.linger = 2000  # ms after `close` to send what is left
     socket.maxmsgsize = MAX_MESSAGE_BYTES + 1000  # a longer frame ends the connection before it is stored
     socket.handshake_ivl = 3000  # disconnects strangers who say nothing
@@ -49,7 +49,7 @@ class Carried:
 
 @dataclass(eq=False)
 class Carrier:
-    """The thread and its sockets. `event` gets what a monitor reports, and may end the line."""
+    """The thread that carries lines, and its ØMQ sockets. `event` gets what a monitor reports, and may end the line."""
 
     event: Callable[[Carried, int, int], None]
     context: zmq.Context = field(default_factory=zmq.Context)
@@ -82,7 +82,7 @@ class Carrier:
         return answer.result()
 
     def close(self) -> None:
-        """Send what is queued, hang up, and end the thread."""
+        """Send what is queued, close the sockets, and end the thread."""
         self._closing = True
         self.wake()
         self._thread.join(5)
@@ -151,7 +151,7 @@ class Carrier:
             self.drop(carried)
 
     def _receive(self, carried: Carried, most: int | None) -> None:
-        """Deliver received messages to their line, at most `most`, so that a busy line does not starve the others."""
+        """Deliver messages from sockets to their line, at most `most`, so that a busy line does not starve the others."""
         received = 0
         while not carried.line.ended and received != most and carried.socket.poll(0):
             received += 1

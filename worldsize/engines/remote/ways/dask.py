@@ -84,14 +84,14 @@ class Dask(Way):
 
     @override
     def close(self) -> None:
-        """Cancel the tasks. Running members end when their head hangs up."""
+        """Cancel Dask's tasks. Running members end when their head hangs up."""
         with suppress(Exception):  # the cluster may be gone, and with it the tasks
             self._client.cancel(list(self._tasks.values()), force=True)
         self._tasks.clear()
 
 
 def one_a_host(workers: Any) -> dict[str, str]:
-    """Return the first worker of each host, by host, from all addresses, such as tcp://10.0.0.1:38000."""
+    """Return Dask's first worker of each host, by host, from all addresses, such as tcp://10.0.0.1:38000."""
     first: dict[str, str] = {}
     for worker in sorted(workers):
         first.setdefault(urlsplit(worker).hostname or worker, worker)

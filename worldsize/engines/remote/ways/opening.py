@@ -29,7 +29,7 @@ class OpenHosts:
     _closing: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """End every agent, and release what the way holds. Closing again has no effect."""
+        """End every agent of the open hosts, and release what the way holds. Closing again has no effect."""
         self.closed.set()
         with self._closing:
             try:
@@ -120,7 +120,7 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
 
 
 def _advice(reason: str) -> str:
-    """Return what to do about a host's interpreter without this package; "" for any other reason."""
+    """Return, as hosts open, what to do about a host's interpreter without this package; "" for any other reason."""
     if not re.search(r"No module named '?worldsize|python3?: (command )?not found", reason):
         return ""
     return (

@@ -49,7 +49,7 @@ def start_line(python: str = "") -> str:
 
 
 class Ssh(Programs):
-    """`Ssh(["n1", "me@n2"])`: hosts to which ssh connects without a password.
+    """`Ssh(["n1", "me@n2"])`: hosts on which ssh starts a program without a password.
 
     `python` is the interpreter there, by default the one at this interpreter's path, or else python3; `options` go to ssh, such
     as ("-p", "2222").

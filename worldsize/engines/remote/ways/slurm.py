@@ -52,7 +52,7 @@ _ADVICE = {
 
 
 def advice(reason: str) -> str:
-    """Return what to do about a reason that waiting does not change; "" for a reason that may pass."""
+    """Return what to do about Slurm's reason that waiting does not change; "" for a reason that may pass."""
     for pattern, what_to_do in _ADVICE.items():
         if re.fullmatch(pattern, reason):
             return what_to_do
@@ -246,7 +246,7 @@ class Slurm(Way):
     # ---- submitting ------------------------------------------------------------------------------
 
     def _submit(self, invitations: list[str], umask: int) -> str:
-        """Submit the job and return its number. Raises NoHosts, ValueError."""
+        """Submit the Slurm job and return its number. Raises NoHosts, ValueError."""
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm", slurm_python=shlex.quote(self._python))
 
@@ -278,7 +278,7 @@ class Slurm(Way):
     # ---- asking ----------------------------------------------------------------------------------
 
     def _look(self) -> JobState:
-        """Return the job's state, asked at most once a second; the last known one if Slurm does not answer."""
+        """Return the Slurm job's state, asked at most once a second; the last known one if Slurm does not answer."""
         now_s = time.monotonic()
         if self._state.ended or (self._asked_s and now_s - self._asked_s < _ASK_EVERY_S):
             return self._state
@@ -303,7 +303,7 @@ class Slurm(Way):
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that would change "one task a node". submitit checks the other names. Raises ValueError."""
+    """Refuse Slurm parameters that would change "one task a node". submitit checks the other names. Raises ValueError."""
     for name in parameters:
         if _REFUSED.fullmatch(name):
             raise ValueError(

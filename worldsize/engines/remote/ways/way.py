@@ -16,7 +16,7 @@ class Way:
     count: int
 
     def begin(self, engine: HostsEngine) -> None:
-        """Start bringing up the hosts. Raises NoHosts, ValueError."""
+        """Start bringing up the way's hosts. Raises NoHosts, ValueError."""
         raise NotImplementedError
 
     def label(self) -> str:
