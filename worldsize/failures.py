@@ -33,7 +33,7 @@ _MAX_ROWS = 6
 
 @dataclass(frozen=True)
 class Frame:
-    """A line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see the source)."""
+    """A line of a failure's traceback: file, 1-based line, function, source text ("" where the rank cannot see the source)."""
 
     file: str
     line: int
@@ -106,9 +106,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Return:
-    """The data of a rank that returned. `changed`: names of the notebook that the rank changed in its own copy. `unwaited`: the
-    number of `isend` handles never waited for. `packed` and `record`: the small result and record of a rank that stays; no file
-    holds them. `groups` is for ranks that stay too."""
+    """The data of a rank that returned, beside those with failures. `changed`: names of the notebook that the rank changed in its
+    own copy. `unwaited`: the number of `isend` handles never waited for. `packed` and `record`: the small result and record of a
+    rank that stays; no file holds them. `groups` is for ranks that stay too."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
@@ -164,7 +164,7 @@ def is_package(frame: Frame) -> bool:
 
 
 def place(frame: Frame) -> str:
-    """Return a frame's place in words, such as "Exercise 6.2 (cell In[3]), line 7, in ring"."""
+    """Return a failure's place, of a frame, in words, such as "Exercise 6.2 (cell In[3]), line 7, in ring"."""
     return f"{file_in_words(frame.file)}, line {frame.line}, in {frame.function}"
 
 
@@ -172,7 +172,7 @@ UNTITLED: dict[str, Title] = {}  # by file: titles of cells that lost their titl
 
 
 def file_in_words(file: str) -> str:
-    """Return "Exercise 6.2 (cell In[3])" for a cell's file, and the path itself for any other file."""
+    """Return "Exercise 6.2 (cell In[3])" for a failure in a cell's file, and the path itself for any other file."""
     cell = ""  # "cell In[3]", where the file is a cell of this notebook
     if "IPython" in sys.modules:
         shell = sys.modules["IPython"].get_ipython()
@@ -206,7 +206,7 @@ def source_line(frame: Frame) -> str:
 
 
 def name(rank: int, tasks: TaskNames = ()) -> str:
-    """Return a rank's name for messages: "rank 2", or "worker 1" where `tasks` (TensorFlow) says that rank 2 is "worker:1"."""
+    """Return a rank's name in a failure: "rank 2", or "worker 1" where `tasks` (TensorFlow) says that rank 2 is "worker:1"."""
     return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
 
 
@@ -377,7 +377,7 @@ def doing(standing: Standing) -> str:
 
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:
-    """Return several ranks' names for messages: [0, 1, 3] -> "ranks 0, 1, 3". Long lists are shortened."""
+    """Return several ranks' names for messages about failures: [0, 1, 3] -> "ranks 0, 1, 3". Long lists are shortened."""
     if len(ranks) == 1:
         return name(ranks[0], tasks)
 

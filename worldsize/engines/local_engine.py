@@ -260,7 +260,7 @@ class LocalEngine:
         return made
 
     def _sweep(self) -> None:
-        """Remove discarded folders, in a thread: an interrupt during a finalizer in the main thread would be lost."""
+        """Remove discarded local folders, in a thread: an interrupt during a finalizer in the main thread would be lost."""
         for folder in iter(self.discarded.get, None):
             remove_whole(folder)
 

@@ -308,7 +308,7 @@ class Session:
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Listen to the other ranks for a moment, then record a failure with exit code for every rank that died silently."""
+        """Listen to the job's other ranks for a moment, then record a failure with exit code for each rank that died silently."""
         settled_s = time.monotonic() + _SETTLE_S
         while self._heard_before(settled_s):
             pass

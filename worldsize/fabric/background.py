@@ -22,14 +22,14 @@ Then = Callable[[torch.Tensor], None]
 
 
 class Work:
-    """A sum that was begun. Leave its tensor alone until `wait()` returns."""
+    """A sum that was begun in the background. Leave its tensor alone until `wait()` returns."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._error: Exception | None = None
 
     def wait(self) -> None:
-        """Block until the tensor holds the sum. Raises any error of the sum."""
+        """Block until the tensor holds the background's sum. Raises any error of the sum."""
         if not self._ended.is_set():
             with span("wait() of a sum", kind="wait"):
                 self._ended.wait()
@@ -74,7 +74,7 @@ class Background:
         return self.start_then(x, None)
 
     def start_then(self, x: torch.Tensor, then: Then | None) -> Work:
-        """Begin as `start` does, and call `then(x)` in the helper thread once `x` holds the sum."""
+        """Begin a background sum as `start` does, and call `then(x)` in the helper thread once `x` holds the sum."""
         work = Work()
         self._begun.put((x, work, then))
         return work

@@ -50,7 +50,7 @@ def all_gather(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def concatenated(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """Return all ranks' `x` concatenated in rank order, on every rank.
+    """Return, by a ready-made collective, all ranks' `x` concatenated in rank order, on every rank.
 
     x stays as it is. Its shape is [elements], where numbers may differ between ranks and may be 0; the dtype is the same
     everywhere. Each rank sends its count and its part n − 1 times. Raises ValueError for another shape.
@@ -73,7 +73,7 @@ def _check(name: str, x: torch.Tensor) -> None:
 
 
 def _add_round_the_ring(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
-    """Add up the chunks in place: afterwards rank r holds the sum of chunk r."""
+    """Add up a collective's chunks in place: afterwards rank r holds the sum of chunk r."""
     n, rank = fabric.world_size, fabric.rank
     for step in range(1, n):
         handle = fabric.isend(chunks[(rank - step) % n], to=(rank + 1) % n)
@@ -87,7 +87,7 @@ def _add_round_the_ring(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
 
 
 def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
-    """Send chunk r from rank r to all other ranks."""
+    """Send in an all-gather chunk r from rank r to all other ranks."""
     n, rank = fabric.world_size, fabric.rank
     handles = [fabric.isend(chunks[rank], to=(rank + k) % n) for k in range(1, n)]
 
@@ -98,7 +98,7 @@ def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
 
 
 def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
-    """Send rank 0's tensors to every other rank, in place.
+    """Send over the fabric rank 0's tensors to every other rank, in place.
 
     Parameters are accepted as they are.
     """

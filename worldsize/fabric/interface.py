@@ -26,7 +26,7 @@ class Handle:
         self._pending: Pending | None = pending
 
     def wait(self) -> None:
-        """Block until the receiver has taken the message. A second call returns at once."""
+        """Block until the receiver on the fabric has taken the message. A second call returns at once."""
         if self._pending is not None:
             self._pending.wait()
             self._pending = None
@@ -99,7 +99,7 @@ class Fabric:
         self._handles = []
 
     def unwaited(self) -> int:
-        """Return the number of `isend` handles not waited for."""
+        """Return the number of the fabric's `isend` handles not waited for."""
         return sum(not h.waited for h in self._handles)
 
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
@@ -153,5 +153,5 @@ class Fabric:
 
 
 def _plain(x: torch.Tensor) -> bool:
-    """Return True if the values are contiguous in this machine's memory, so that a wire can read or write them."""
+    """Return True if a fabric's message is contiguous in this machine's memory, so that a wire can read or write them."""
     return x.is_contiguous() and x.device.type == "cpu" and not (x.is_conj() or x.is_neg())

@@ -36,7 +36,7 @@ def over_group(group: dist.ProcessGroup | None = None, timeout: timedelta | None
 
 
 def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> GlooWire:
-    """Return the wire below `over_group`'s fabric, with the same arguments and errors."""
+    """Return the wire over a process group below `over_group`'s fabric, with the same arguments and errors."""
     import torch.distributed as dist
 
     from worldsize.fabric.gloo import GlooWire, gloo_group

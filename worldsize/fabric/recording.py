@@ -111,7 +111,7 @@ class Recorded:
         return made
 
     def record(self) -> RankRecord:
-        """Return everything recorded so far, on the launch's clock."""
+        """Return everything that this wire has recorded so far, on the launch's clock."""
         closed = record(self.rank, list(self.events), self.spans, self._origin_s)
         doing = self.state.doing
         if doing is None:

@@ -62,7 +62,7 @@ class Watched:
         return tuple(self._x[self._middles].tolist())
 
     def _chunks(self, payload: Any) -> tuple[int, int] | None:
-        """Return the first and the last chunk that `payload` shares memory with, or None."""
+        """Return the first and the last watched chunk that `payload` shares memory with, or None."""
         if len(self._middles) == 1 or not isinstance(payload, torch.Tensor) or not payload.numel():
             return None
 

@@ -16,7 +16,7 @@ SMALL_BYTES = 2**17  # up to here a message travels in one piece: copying beside
 
 
 class PeerLost(ConnectionError):
-    """The other rank of a message has ended. Seldom the first failure of a run, which is that rank's own."""
+    """The other rank of a message on the wire has ended. Seldom the first failure of a run, which is that rank's own."""
 
 
 class PeerSilent(TimeoutError):
@@ -24,15 +24,15 @@ class PeerSilent(TimeoutError):
 
 
 class Pending(Protocol):
-    """A message on its way."""
+    """A message on its way over the wire."""
 
     def wait(self) -> None:
-        """Block until the receiver has taken the message. Raises PeerLost."""
+        """Block until the receiver has taken the message off the wire. Raises PeerLost."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A message taken: its source, its size, and when its first byte left (`stamp_s`, on the wire's clock)."""
+    """A message taken off the wire: its source, its size, and when its first byte left (`stamp_s`, on the wire's clock)."""
 
     source: int
     size_bytes: int
@@ -53,7 +53,7 @@ class Wire(Protocol):
         """Return the seconds on the wire's clock, which all ranks share."""
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        """Begin to send `x`, and return at once; `x` must not change until the message is taken.
+        """Begin to send `x` over the wire, and return at once; `x` must not change until the message is taken.
 
         `stamp_s` travels along: the time of posting or, below a shaper, the time when the first byte leaves.
         Raises ValueError for a tensor that cannot travel, and PeerLost.

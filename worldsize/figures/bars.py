@@ -48,7 +48,7 @@ class Timing:
 
     @property
     def at(self) -> str:
-        """Return the group's label: `group`, or else the world size in words; empty without either."""
+        """Return the label of a bar's group: `group`, or else the world size in words; empty without either."""
         if self.group or self.world_size is None:
             return self.group
         return units.count(self.world_size, "rank")
@@ -176,7 +176,7 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
 
 
 def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
-    """Return who won in each group and by how much; groups with the same result share a sentence."""
+    """Return who won a race in each group of bars and by how much; groups with the same result share a sentence."""
     by_words: dict[str, list[str]] = {}
     for at, rows in groups.items():
         seconds, spreads_s, repeats_s = {}, {}, {}
@@ -194,7 +194,7 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
 
 
 def _foretold(rows: Sequence[Timing]) -> str:
-    """Say how far measured times are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
+    """Say how far a race's measured bars are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
     ratios, far = [], False
     for row in rows:
         pair = (row.measured_s, row.predicted_s)
@@ -290,7 +290,7 @@ def _predictions(rows: Sequence[Any]) -> Picture:
 
 
 def _nearest(rows: Sequence[Any]) -> str:
-    """Count the predictions within a fifth of the measurement."""
+    """Count the predicted bars within a fifth of the measurement."""
     near, made = 0, 0
     for row in rows:
         if None in (row.predicted, row.measured) or row.unit != row.measured_unit:
@@ -388,7 +388,7 @@ def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
 
 
 def _off_words(value: float, expected: float) -> str:
-    """Return how far a counter is off, "3 too few"; empty within half a per cent."""
+    """Return how far a counter's bar is off, "3 too few"; empty within half a per cent."""
     off = value - expected
     if abs(off) > 0.005 * expected:
         return f"{number(abs(off))} {'too few' if off < 0 else 'too many'}"

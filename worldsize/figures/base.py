@@ -179,7 +179,7 @@ def _palette() -> PIL.Image.Image:
 
 
 def colour(index: int) -> str:
-    """Return the colour of a rank, by its number."""
+    """Return the colour that pictures give a rank, by its number."""
     return COLOURS[index % len(COLOURS)]
 
 
@@ -220,12 +220,12 @@ def headline(ax: Axes, text: str, small: str = "") -> None:
 
 
 def sentences(*clauses: str) -> str:
-    """Return an alt text: the title and the clauses about a picture's parts, as sentences."""
+    """Return a picture's alt text: the title and the clauses about a picture's parts, as sentences."""
     return ". ".join(clauses) + "."
 
 
 def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
-    """Describe each row of a picture for its alt text, by name; None stands for an exercise not yet written."""
+    """Describe each row of any `Picture` for its alt text, by name; None stands for an exercise not yet written."""
     descriptions = []
     for name, row in rows.items():
         text = "not yet" if row is None else words(row)
@@ -235,17 +235,17 @@ def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
 
 
 def listed(values: Mapping[str, Any], text: Callable[[Any], str] = str) -> str:
-    """Return values behind their names: "weights 3 MB, gradients 2 MB"."""
+    """Return a picture's values behind their names: "weights 3 MB, gradients 2 MB"."""
     return ", ".join(f"{name} {text(value)}" for name, value in values.items())
 
 
 def numbered(what: str, count: int) -> list[str]:
-    """Return the names of lanes: "rank 0", "rank 1" and so on."""
+    """Return the names of a picture's lanes: "rank 0", "rank 1" and so on."""
     return [f"{what} {number}" for number in range(count)]
 
 
 def written(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows without exercises not yet written, which are None."""
+    """Return a picture's rows without exercises not yet written, which are None."""
     return {name: row for name, row in rows.items() if row is not None}
 
 
@@ -255,7 +255,7 @@ def unframe(ax: Axes, *sides: str) -> None:
 
 
 def grid(ax: Axes, axis: str = "y") -> None:
-    """Draw quiet lines at the ticks of an axis, behind the data."""
+    """Draw a picture's quiet lines at the ticks of an axis, behind the data."""
     ax.grid(axis=axis, color=RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
 

@@ -47,7 +47,7 @@ def contributions(run: Any) -> Picture:
 
 
 def counts(value: float, n: int) -> Counts | None:
-    """Return how often each rank's mark is in a sum, rank 0's first; None where the value is no sum of marks."""
+    """Return how often each rank's mark is in a chunk's sum, rank 0's first; None where the value is no sum of marks."""
     if not 0 <= value < 10**n or value != int(value):
         return None
     return [int(value) // 10**rank % 10 for rank in range(n)]
@@ -108,6 +108,6 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 
 
 def whole_sums(held: Sequence[Held]) -> int:
-    """Count the chunks that hold the whole sum, every rank's number once."""
+    """Count the chunks whose contents hold the whole sum, every rank's number once."""
     n = len(held)
     return sum(counts(value, n) == [1] * n for value in chain(*held))

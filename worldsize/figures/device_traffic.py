@@ -70,7 +70,7 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
 
 
 def finding(steps: Mapping[str, StepTraffic]) -> str:
-    """Say which device of which way takes in most or, for a single way, the traffic of its busiest device.
+    """Say, of traffic, which device of which way takes in most or, for a single way, the traffic of its busiest device.
 
     No graph has the bytes of a collective op, so ways with such an op are not compared.
     """
@@ -116,12 +116,12 @@ def of_one(step: StepTraffic) -> str:
 
 
 def busiest(step: StepTraffic) -> str:
-    """Return the device that takes in and gives out most."""
+    """Return the device with most traffic, which takes in and gives out most."""
     return max(devices(step), key=lambda name: taken_in(step, name) + given_out(step, name))
 
 
 def devices(step: StepTraffic) -> list[str]:
-    """Return the devices, in order of name, that hold, send, receive or take part in a collective."""
+    """Return the devices with traffic, in order of name, that hold, send, receive or take part in a collective."""
     found = {*step["holds"], *step["collectives"]}
     for send in step["sends"]:
         found |= {send["src"], send["dst"]}
@@ -129,7 +129,7 @@ def devices(step: StepTraffic) -> list[str]:
 
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
-    """Return {(src, dst, kind): bytes} of a step's weights and gradients, without scalars."""
+    """Return {(src, dst, kind): bytes} of the traffic of a step's weights and gradients, without scalars."""
     sums: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
         if send["kind"] in KINDS:
@@ -177,7 +177,7 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
 
 
 def _places(n: int, round_a_hub: bool = False) -> list[tuple[float, float]]:
-    """Return `n` places clockwise round a circle, from the top; two stand side by side, four in a square."""
+    """Return `n` devices' places clockwise round a circle, from the top; two stand side by side, four in a square."""
     if n == 1:
         return [(0.0, 0.0)]
 
@@ -199,7 +199,7 @@ def _places(n: int, round_a_hub: bool = False) -> list[tuple[float, float]]:
 
 
 def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: float) -> None:
-    """Draw an arrow from box to box; the boxes lie over it."""
+    """Draw the traffic's arrow from box to box; the boxes lie over it."""
     colour, dashes = LOOKS[kind]
     ax.add_patch(
         FancyArrowPatch(
@@ -248,7 +248,7 @@ def _legend(picture: Picture, known: Iterable[StepTraffic], top: float) -> None:
 
 
 def in_words(step: StepTraffic) -> str:
-    """Return the alt text of a step: what each device holds, and what moves between devices."""
+    """Return the alt text of the traffic in a step: what each device holds, and what moves between devices."""
     words = []
     if step["holds"]:
         held = [f"{units.size(size)} on {name}" for name, size in sorted(step["holds"].items())]

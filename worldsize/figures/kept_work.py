@@ -78,7 +78,7 @@ def falls(course: Course) -> list[tuple[float, float]]:
 
 
 def _thinned(course: Course) -> list[tuple[float, float]]:
-    """Return few enough points for a picture, with both ends of every fall among them."""
+    """Return few enough points of kept work for a picture, with both ends of every fall among them."""
     stride = max(1, len(course) // MOST_POINTS)
     kept = {0, len(course) - 1, *range(0, len(course), stride)}
     for k in range(1, len(course)):

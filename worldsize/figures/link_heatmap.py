@@ -73,7 +73,7 @@ def _busiest_link(table: np.ndarray) -> str:
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
-    """Draw the cells, each with room around it, and the sums as bars at the right and below."""
+    """Draw the heat map's cells, each with room around it, and the sums as bars at the right and below."""
     n, largest = len(table), table.max() or 1
     for (src, dst), value in np.ndenumerate(table):
         if not value and n > MOST_NUMBERED_RANKS:
@@ -98,7 +98,7 @@ def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
 
 
 def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> None:
-    """Draw what each rank sent (`across`, at the right) or received (below) as bars, with numbers where there is room."""
+    """Draw what each rank sent (`across`, at the right) or received (below) as bars, with numbers where they fit."""
     begin, room = n - 0.5 + 2 * GAP, MARGIN * _margin(n)
     lengths = room * sums / (sums.max() or 1)
     look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
@@ -115,7 +115,7 @@ def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> Non
 
 
 def _margin(n: int) -> float:
-    """Return the room for the bars beside `n` cells, in cells."""
+    """Return the room for the heat map's bars beside `n` cells, in cells."""
     return max(1.2, n / 5)
 
 

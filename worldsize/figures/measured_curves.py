@@ -29,7 +29,7 @@ MOST = 0.9  # of a curve's sum
 def within(
     name: str, curve: Iterable[XY], limit: str, limits: Iterable[XY], x: Text = units.number, y: Text = units.number
 ) -> str:
-    """Say from which x on a curve is at most its limit, with its value there and at the x before."""
+    """Say from which x on a measured curve is at most its limit, with its value there and at the x before."""
     mine, most = points(curve), points(limits)
     shared = [place for place in mine if place in most]
     over = [place for place in shared if mine[place] > most[place]]
@@ -48,7 +48,7 @@ def within(
 
 
 def lowest_place(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
-    """Say where a curve is lowest, naming all places that tie with the lowest."""
+    """Say where a measured curve is lowest, naming all places that tie with the lowest."""
     y_at = points(curve)
     if not y_at:
         return ""
@@ -62,7 +62,7 @@ def lowest_place(name: str, curve: Iterable[XY], x: Text = units.number, y: Text
 
 
 def bulk_range(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
-    """Name the shortest range of x that holds nine tenths of a curve's sum."""
+    """Name the shortest range of x that holds nine tenths of a measured curve's sum."""
     y_at = points(curve)
     whole = sum(y_at.values())
     if whole <= 0:
@@ -121,7 +121,7 @@ class Curve:
 
     @property
     def unwritten(self) -> bool:
-        """Tell whether all points wait for an exercise not yet written."""
+        """Tell whether all points of the curve wait for an exercise not yet written."""
         return bool(self.measured or self.simulated) and not (self.known or self.played)
 
 
@@ -275,7 +275,7 @@ def _among(
     names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
     words: tuple[str, str], value: Callable[[float], str],
 ) -> str:  # fmt: skip
-    """Say which of the named curves is lower where; only three or more are compared by their repetitions."""
+    """Say which of the named measured curves is lower where; only three or more are compared by their repetitions."""
     names = [name for name in names if any(y is not None for _, y in drawn[name])]
     if len(names) < 2:
         return ""
@@ -287,7 +287,7 @@ def _among(
 
 
 def unit_text(value: float, name: str) -> str:
-    """Format a value of the axis `name`: "16 images" for "images a step", "50.8 %" for "MFU (% of the peak)"."""
+    """Format a value of the curves' axis `name`: "16 images" for "images a step", "50.8 %" for "MFU (% of the peak)"."""
     if name.endswith(("(bytes)", "(s)")):
         return _text(value, name)
     if "(%" in name:
@@ -310,7 +310,7 @@ def unit_text(value: float, name: str) -> str:
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
-    """Return the key to markers and lines; empty for measured points without repetitions."""
+    """Return the key to the curves' markers and lines; empty for measured points without repetitions."""
     measured = any(row.known for row in rows)
     predicted = any(row.predicted for row in rows)
     if any(row.played for row in rows):
@@ -326,7 +326,7 @@ def _drawn(rows: Sequence[Curve]) -> str:
 
 
 def _apart(places: Sequence[float], log: bool) -> list[float]:
-    """Return the first place, and each later one whose label does not touch the label before."""
+    """Return the first place marked on curves, and each later one whose label does not touch the label before."""
     shown = [places[0]]
     span = places[-1] - places[0]
     if log and places[0] > 0:
@@ -379,7 +379,7 @@ def _ends(rows: Sequence[Curve], tones: Mapping[str, str]) -> list[charts.End | 
 
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
-    """Draw a line across at each place, with its name at the top on the side with room, each lower than the last."""
+    """Draw a line across the curves at each place, with its name at the top on the side with room, each lower than the last."""
     for index, (mark, place) in enumerate(marks.items()):
         if place is not None:
             ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))

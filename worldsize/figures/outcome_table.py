@@ -113,7 +113,7 @@ def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> No
 
 
 def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
-    """Return a row as text: "OneDevice: works in all 5", or column by column where outcomes differ."""
+    """Return a row of outcomes as text: "OneDevice: works in all 5", or column by column where outcomes differ."""
     known = {column: cells[row, column] for column in columns if (row, column) in cells}
 
     results = set(known.values())

@@ -74,7 +74,7 @@ def pipeline(of: Any, asks: str = "") -> Picture:
 
 
 def finding(trace: Any) -> str:
-    """Say what part of the time the stages work, and which works most where they differ."""
+    """Say what part of the time a pipeline's stages work, and which works most where they differ."""
     shares = _percents(trace)
     low, high = min(shares), max(shares)
     if low == high:
@@ -97,7 +97,7 @@ def finding(trace: Any) -> str:
 
 
 def _percents(trace: Any) -> list[int]:
-    """Return the part of the time that each stage works, in per cent."""
+    """Return the part of the time that each pipeline stage works, in per cent."""
     worked_s = [0.0] * trace.world_size
     for work in works(trace):
         worked_s[work.stage] += work.end_s - work.start_s
@@ -138,7 +138,7 @@ def _number(work: StagePass) -> str:
 
 
 def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) -> None:
-    """Draw the messages between stages, where there are few enough: they show what waits for what."""
+    """Draw the messages between pipeline stages, where there are few enough: they show what waits for what."""
     if len(trace.transfers) > MOST_ARROWS:
         return
 
@@ -161,7 +161,7 @@ def _legend(ax: Axes, ways: set[str]) -> None:
 
 
 def _told(marked: Sequence[StagePass], trace: Any) -> str:
-    """Return each stage's share of work and the order of its passes, as text."""
+    """Return each pipeline stage's share of work and the order of its passes, as text."""
     stages = []
     for stage, share in enumerate(_percents(trace)[:MOST_TOLD]):
         own = [f"{work.way[0].upper()}{_number(work)}" for work in marked if work.stage == stage]

@@ -83,7 +83,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
 
 def held(rows: Devices) -> str:
-    """Say which task or device holds how much of the variables."""
+    """Say which task or device, by placement, holds how much of the variables."""
     sums = {name: sum(row["variables"].values()) for name, row in rows.items() if row["variables"]}
     if not sums:
         return "No device holds a variable"
@@ -108,7 +108,7 @@ def computes(rows: Devices) -> str:
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
-    """Return lines of (x, text), each with as many chips as fit; no lines without variables."""
+    """Return a placement's lines of (x, text), each with as many chips as fit; no lines without variables."""
     lines: list[list[tuple[float, str]]] = []
     end = math.inf  # where the next chip would begin
 
@@ -128,7 +128,7 @@ def _width(text: str) -> float:
 
 
 def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, float]:
-    """Return a picture measured in inches from the top left, its axes, and where its rows begin."""
+    """Return a placement's picture measured in inches from the top left, its axes, and where its rows begin."""
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine("none")
     top = heading.head(picture, asks, finding)
@@ -146,7 +146,7 @@ def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str)
 
 
 def _works(row: Mapping[str, Mapping[str, int]]) -> str:
-    """Return how many operations a device holds, and their types: `MINOR` ones last, else the most frequent first."""
+    """Return how many operations are placed on a device, and their types: `MINOR` ones last, else the most frequent first."""
     counts = row["operations"]
     if not counts:
         return "no operations"
@@ -168,7 +168,7 @@ class Hop:
 
 
 def hops(moves: Iterable[Move]) -> list[Hop]:
-    """Merge moves of one kind between the same two devices, with the sum of their bytes.
+    """Merge a route's moves of one kind between the same two devices, with the sum of their bytes.
 
     Each sum stands in the order of its first move.
     """
@@ -223,7 +223,7 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
 
 
 def travels(hops: Iterable[Hop]) -> str:
-    """Say what goes between tasks or, within one task, how many transfers and bytes there are and who sends most."""
+    """Say what a route carries between tasks or, within one task, how many transfers and bytes there are and who sends most."""
     hops = tuple(hops)
     if any(_task(hop.src) != _task(hop.dst) for hop in hops):
         return between_tasks(hops)

@@ -168,7 +168,7 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 
 
 def _pieces(by_kind: Mapping[str, Sequence[Interval]]) -> dict[str, list[Interval]]:
-    """Return each layer's intervals without the parts that a later layer covers."""
+    """Return the intervals of each timeline layer without the parts that a later layer covers."""
     pieces: dict[str, list[Interval]] = {}
     covering: list[Interval] = []
     for kind in reversed(LAYERS):
@@ -178,7 +178,7 @@ def _pieces(by_kind: Mapping[str, Sequence[Interval]]) -> dict[str, list[Interva
 
 
 def _closed(intervals: Iterable[Interval], gap_s: float) -> list[Interval]:
-    """Close the gaps below `gap_s`, too narrow to be seen, between intervals in order."""
+    """Close a timeline's gaps below `gap_s`, too narrow to be seen, between intervals in order."""
     closed: list[Interval] = []
     for start, end in intervals:
         if closed and start - closed[-1][1] < gap_s:
@@ -208,7 +208,7 @@ def _without(intervals: Iterable[Interval], others: Sequence[Interval]) -> list[
 def _is_crowded(
     pieces: Mapping[str, Sequence[Interval]], merged: Mapping[str, Sequence[Interval]], whole_s: float
 ) -> bool:
-    """Tell whether a lane would look like a barcode, or `merged` would show more of a kind than there is."""
+    """Tell whether a timeline's lane would look like a barcode, or `merged` would show more of a kind than there is."""
     each = [interval for part in merged.values() for interval in part]
     narrow = sum(end - start < FINE * whole_s for start, end in each)
     added_s = sum(map(_length_s, merged.values())) - sum(map(_length_s, pieces.values()))
@@ -220,7 +220,7 @@ def _length_s(intervals: Iterable[Interval]) -> float:
 
 
 def _rectangles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> dict[str, list[Polygon]]:
-    """Return each kind's pieces as rectangles, none narrower than a pixel."""
+    """Return each kind's pieces of a timeline as rectangles, none narrower than a pixel."""
     rectangles: dict[str, list[Polygon]] = defaultdict(list)
     for rank, pieces in lanes.items():
         low, high = rank - HALF, rank + HALF
@@ -232,7 +232,7 @@ def _rectangles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> d
 
 
 def _area(ax: Axes, polygons: Sequence[Polygon], tone: str) -> None:
-    """Add polygons as one path: a picture's bytes go with its elements."""
+    """Add a timeline's polygons as one path: a picture's bytes go with its elements."""
     if not polygons:
         return
     vertices, codes = [], []
@@ -243,7 +243,7 @@ def _area(ax: Axes, polygons: Sequence[Polygon], tone: str) -> None:
 
 
 def _profiles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> dict[str, list[Polygon]]:
-    """Return polygons by kind: in each slice as high as the part of it that this kind and those below it cover.
+    """Return a lane's polygons by kind: in each slice as high as the part of it that this kind and those below it cover.
 
     They are in drawing order: the lower kinds cover the foot of the higher ones.
     """
@@ -266,7 +266,7 @@ def _profiles(lanes: Lanes, start_s: float, whole_s: float, scale: float) -> dic
 
 
 def _covered(intervals: Sequence[Interval], edges: np.ndarray) -> np.ndarray:
-    """Return the seconds of each slice between two edges that the intervals cover."""
+    """Return the seconds of each timeline slice between two edges that the intervals cover."""
     if not intervals:
         return np.zeros(len(edges) - 1)
     starts, ends = np.array(joined(intervals)).T
@@ -277,13 +277,13 @@ def _covered(intervals: Sequence[Interval], edges: np.ndarray) -> np.ndarray:
 
 
 def _runs(share: np.ndarray) -> list[tuple[int, int]]:
-    """Return the stretches of neighbouring slices with something in them, as (first, behind the last)."""
+    """Return the stretches of a lane's neighbouring slices with something in them, as (first, behind the last)."""
     ends = np.flatnonzero(np.diff(np.concatenate(([0], share > 0, [0]))))
     return list(zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True))
 
 
 def _turns(outline: Polygon) -> Polygon:
-    """Drop the points of an outline of right angles at which it does not turn."""
+    """Drop the points of a lane's outline of right angles at which it does not turn."""
     kept: Polygon = []
     for x, y in outline:
         if len(kept) > 1 and (kept[-2][0] == kept[-1][0] == x or kept[-2][1] == kept[-1][1] == y):
@@ -293,7 +293,7 @@ def _turns(outline: Polygon) -> Polygon:
 
 
 def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
-    """Name what never ended, beside a line at the run's end."""
+    """Name on the timeline what never ended, beside a line at the run's end."""
     whole = whole_s * scale
     edge = [bar.rank - 1.6 * HALF, bar.rank + 1.6 * HALF]
     ax.plot([whole, whole], edge, color=base.INK, linewidth=tokens.STRONG_PT, clip_on=False)
@@ -304,7 +304,7 @@ def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) 
 
 
 def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
-    """Write the names of marked spans and of collectives above their lane, where they fit."""
+    """Write on the timeline the names of marked spans and of collectives above their lane, where they fit."""
     for b in named[:MOST_LABELS]:
         if len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
             x = ((b.start_s + b.end_s) / 2 - start_s) * scale
@@ -312,7 +312,7 @@ def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scal
 
 
 def _arrows(ax: Axes, picture: Picture, arrows: Sequence[tuple[float, float, int, int]]) -> None:
-    """Draw messages from (start, source) to (end, destination), their lines as one path and their heads as another."""
+    """Draw messages from (start, source) to (end, destination), their lines as one path, their heads as another."""
     if not arrows:
         return
     box, (width, height) = ax.get_position(), picture.get_size_inches()
@@ -335,7 +335,7 @@ def _arrows(ax: Axes, picture: Picture, arrows: Sequence[tuple[float, float, int
 
 
 def _busy(ax: Axes, shares: Sequence[float | None]) -> None:
-    """Draw, right of each lane, the share of the time until the rank's last event in which it did not wait."""
+    """Draw, right of each timeline lane, the share of the time until the rank's last event in which it did not wait."""
     beside = ax.get_yaxis_transform()
     left, width = 1.015, 0.09
     ax.annotate(
@@ -354,7 +354,7 @@ def _busy(ax: Axes, shares: Sequence[float | None]) -> None:
 
 
 def finding(idle_s: Sequence[float], whole_s: float) -> str:
-    """Return the headline of a run that ended: which ranks wait most and which least, from the seconds that each waits.
+    """Return a timeline's headline of a run that ended: which ranks wait most and which least, from the seconds that each waits.
 
     Ranks that differ by less than 2 % of the time wait alike.
     """
@@ -377,7 +377,7 @@ def finding(idle_s: Sequence[float], whole_s: float) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    """Return ranks as text: "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
+    """Return a timeline's ranks as text: "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
     said = failures.names(list(ranks))
     return said.replace(", ", " and ") if len(ranks) == 2 else said
 
@@ -405,7 +405,7 @@ def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
 
 
 def told_stands(stood: Mapping[int, str]) -> str:
-    """Return the headline of a run that broke off: failures first, then ranks that stood alike, the smallest group first."""
+    """Return the headline of a timeline that broke off: failures first, then ranks that stood alike, the smallest group first."""
     alike: dict[str, list[int]] = defaultdict(list)
     for rank, words in sorted(stood.items()):
         alike[words].append(rank)
@@ -424,7 +424,7 @@ def told_stands(stood: Mapping[int, str]) -> str:
 
 
 def _straggler(groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:
-    """Name the rank that computes longest, where one clearly does: the others wait for it."""
+    """Name the timeline's rank that computes longest, where one clearly does: the others wait for it."""
     worked_s = {}
     for (rank, kind), group in groups.items():
         if kind == "compute":
@@ -437,7 +437,7 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 def covered_s(intervals: Iterable[Interval]) -> float:
-    """Return the seconds that the intervals cover together; where they overlap, time counts once."""
+    """Return the seconds that a lane's intervals cover together; where they overlap, time counts once."""
     return sum(end - start for start, end in joined(intervals))
 
 
@@ -451,7 +451,7 @@ def together_s(intervals: Iterable[Interval], others: Iterable[Interval]) -> flo
 
 
 def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:
-    """Return the seconds of each kind, rank by rank, as text for the first `MOST_TOLD` ranks."""
+    """Return the timeline's seconds of each kind, rank by rank, as text for the first `MOST_TOLD` ranks."""
     ranks = []
     for rank in range(min(world_size, MOST_TOLD)):
         totals = []

@@ -35,7 +35,7 @@ def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """Return a name for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
+    """Return a reported name for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
     words = name.split("_")
     if len(words) < 2 or words[-1] not in UNITS or words[-2] == "per":
         return " ".join(words)
@@ -44,7 +44,7 @@ def label(name: str) -> str:
 
 @dataclass
 class Axis:
-    """The place of each of a rank's rows on the x axis. Steps that begin again are laid end to end."""
+    """The place of each of a rank's reported rows on the x axis. Steps that begin again are laid end to end."""
 
     name: str = "time (s)"
     last: float | None = None
@@ -106,7 +106,7 @@ class ReportCurve:
 
 
 def share(latest: dict[str, float]) -> float | None:
-    """Return a rank's progress from 0 to 1, where its rows say of how many steps or epochs.
+    """Return a rank's progress from 0 to 1, where its reports say of how many steps or epochs.
 
     `report(step=3, steps=100)` says so; None where nothing does.
     """
@@ -120,7 +120,7 @@ def share(latest: dict[str, float]) -> float | None:
 
 
 def _finite(value: float, digits: int) -> float | None:
-    """Round to as many digits as a screen can show; None for infinity and NaN, which JSON lacks."""
+    """Round a reported number to as many digits as a screen can show; None for infinity and NaN, which JSON lacks."""
     if not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
@@ -263,7 +263,7 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
 
 
 def _peaks(peaks: Mapping[int, float], tasks: failures.TaskNames) -> str:
-    """Say how high the curves rise: the lowest and the highest peak, each with its rank, where they differ."""
+    """Say how high the reported curves rise: the lowest and the highest peak, each with its rank, where they differ."""
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
         return units.number(peaks[high])
@@ -273,7 +273,7 @@ def _peaks(peaks: Mapping[int, float], tasks: failures.TaskNames) -> str:
 
 
 def _spread(curves: Curves, ends: Mapping[int, float], tasks: failures.TaskNames) -> str:
-    """Say how far apart the ranks end."""
+    """Say how far apart the ranks' reported curves end."""
     if len(curves) < 2:
         return ""
 

@@ -159,7 +159,7 @@ def _widths(sizes: Sequence[int]) -> list[float]:
 
 
 def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow]]:
-    """Group arrows over one link that begin so soon after one another that they lie side by side."""
+    """Group the diagram's arrows over one link that begin so soon after one another that they lie side by side."""
     bundles: list[list[DrawnArrow]] = []
     latest: dict[tuple[int, int], list[DrawnArrow]] = {}
     for arrow in arrows:
@@ -183,7 +183,7 @@ def _bundle_size(bundle: Sequence[DrawnArrow]) -> str:
 
 
 def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> None:
-    """Write a size on each arrow or bundle, where it touches no other label.
+    """Write a message's size on each arrow or bundle of the diagram, where it touches no other label.
 
     Write none where there are too many; the limit is lower if all are equal.
     """

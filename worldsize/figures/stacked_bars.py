@@ -97,7 +97,7 @@ def stacks(
 
 
 def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None, alone: bool = True) -> str:
-    """Say which group's fullest bar is highest or, with a limit, which bars stay under it.
+    """Say which group's fullest stack is highest or, with a limit, which bars stay under it.
 
     A single group's own bars are compared where it stands `alone`, without a group of formulas.
     """
@@ -114,7 +114,7 @@ def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] 
 
 
 def _fits(fullest: Mapping[str, float], name: str, limit: float) -> str:
-    """Say which groups, or which bars of a single group, stay under a limit, and how far the highest bar is."""
+    """Say which groups of stacked bars, or which bars of a single group, stay under a limit, and how far the highest bar is."""
     over, under = [], []
     for who, size_bytes in fullest.items():
         if size_bytes > limit:
@@ -140,7 +140,7 @@ def _computed(group: str, label: str) -> bool:
 
 
 def _measured(groups: Mapping[str, Mapping[str, Parts]]) -> Mapping[str, Mapping[str, Parts]]:
-    """Return the groups without computed bars; all groups where every bar is computed."""
+    """Return the stacks' groups without computed bars; all groups where every bar is computed."""
     measured_groups = {}
     for name, rows in groups.items():
         kept = {label: row for label, row in rows.items() if not _computed(name, label)}

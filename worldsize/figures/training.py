@@ -118,7 +118,7 @@ def _finding(
 
 
 def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
-    """Say which lines of differences stay under `rounding`, and from which step on the others exceed it."""
+    """Say which training runs' differences stay under `rounding`, and from which step on others exceed it."""
     over, under = [], []
     for name, values in rows.items():
         first = next((step for step, value in enumerate(values, 1) if not value <= rounding), None)
@@ -196,7 +196,7 @@ def _log_axis(ax: Axes, name: str, lowest: float) -> None:
 
 
 def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
-    """Tell whether a later line in the picture covers this run's line.
+    """Tell whether a later line in the picture covers this training run's line.
 
     `rows` holds the runs in order, each as numbers or as points.
     """
@@ -211,7 +211,7 @@ def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
 
 
 def width(name: str, rows: Mapping[str, Sequence]) -> float:
-    """Return the width of a run's line: broad where a later line covers it."""
+    """Return the width of a training run's line: broad where a later line covers it."""
     if hidden(name, rows):
         return BROAD
     return THIN
@@ -274,7 +274,7 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
 
 
 def lowest(rows: Sequence[Descent]) -> str:
-    """Say which runs diverge, and whose loss is lowest after as many steps and after as many seconds."""
+    """Say which training runs diverge, and whose loss is lowest after as many steps and after as many seconds."""
     known = {row.name: row.points for row in rows if row.points}
     if len(known) == 1:
         ((name, points),) = known.items()
@@ -295,7 +295,7 @@ def lowest(rows: Sequence[Descent]) -> str:
 
 
 def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
-    """Return the last loss at or before a step (`by` 0) or a second (`by` 1); NaN where there is none."""
+    """Return a training's last loss at or before a step (`by` 0) or a second (`by` 1); NaN where there is none."""
     last = math.nan
     for point in points:
         if point[by] <= until:
@@ -319,7 +319,7 @@ def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence
 
 
 def _drawable(losses: Sequence[float]) -> np.ndarray:
-    """Return the losses as an array, with NaN for values that a logarithmic axis cannot hold."""
+    """Return training losses as an array, with NaN for values that a logarithmic axis cannot hold."""
     values = np.array(losses, float)
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 

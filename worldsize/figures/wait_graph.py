@@ -137,7 +137,7 @@ def waiting(run: Any) -> Picture:
 
 
 def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -> str:
-    """Return the headline: a circle, a rank that waits for an ended one, or the ranks missing from a collective."""
+    """Return the wait graph's headline: a circle, a rank that waits for an ended one, or the ranks missing from a collective."""
     found = arrows(outcome, world_size)
     closed = circle(found)
     if outcome.cause and (not closed or " called " in outcome.cause):
@@ -172,7 +172,7 @@ def _capital(text: str) -> str:
 def _row(
     rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, waited_s: Mapping[int, float]
 ) -> tuple[str, str]:
-    """Return a rank's state with the time it waited, and its line in the reader's code."""
+    """Return a waiting rank's state with the time it waited, and its line in the reader's code."""
     name = failures.name(rank, tasks)
     standing = standings.get(rank)
     if standing is None:
@@ -191,7 +191,7 @@ def _row(
 def _circle(
     ax: Axes, drawn: Sequence[int], edges: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
 ) -> None:
-    """Draw ranks on a circle, clockwise from the top, and the arrows between them."""
+    """Draw a wait graph's ranks on a circle, clockwise from the top, and the arrows between them."""
     places = {}
     for k, rank in enumerate(drawn):
         angle = math.pi / 2 - 2 * math.pi * k / len(drawn)

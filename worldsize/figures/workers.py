@@ -81,7 +81,7 @@ def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], nou
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
-    """Return the longest time between two ticks of a worker, as (from, to); (0, 0) below two ticks."""
+    """Return the longest time between two ticks of a worker's lane, as (from, to); (0, 0) below two ticks."""
     return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
 

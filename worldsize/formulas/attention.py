@@ -36,7 +36,7 @@ def pairs_by_round(tokens: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def score_bytes(length: int, heads: int, item_bytes: int = 2, n: int = 1) -> float:
-    """Return the bytes of all scores that a rank would hold at once without blocks: heads · L²/n numbers."""
+    """Return the bytes of all attention scores that a rank would hold at once without blocks: heads · L²/n numbers."""
     _check(n)
     return heads * length**2 * item_bytes / n
 
@@ -69,7 +69,7 @@ def ring_seconds(n: int, length: int, width: int, link: Link, work_s: float, ite
 
 
 def heads_seconds(n: int, heads: int, length: int, width: int, link: Link, work_s: float, item_bytes: int = 2) -> float:
-    """Return the seconds with distributed heads: 2 α + 4 (n − 1)/n m/B + work/n; infinite if n does not divide the heads.
+    """Return attention's seconds with distributed heads: 2 α + 4 (n − 1)/n m/B + work/n; infinite if n does not divide the heads.
 
     Queries, keys and values go together, the rows come back; no message hides behind work. Jacobs et al., 2023.
     """

@@ -45,7 +45,7 @@ def by_micro_batch(single: Rows, few: Rows, asked: Rows) -> list[Choice]:
 
 
 def bootstrapped(single: Rows, few: Rows, asked: Rows, draws: int = 200, seed: int = 0) -> np.ndarray:
-    """Return the errors on `asked` when memory's rows are resampled with replacement, float64 `[draws]`."""
+    """Return the forecasts' errors on `asked` when memory's rows are resampled with replacement, float64 `[draws]`."""
     whole = [row for row in single if row.tensor == row.pipeline == 1]
     generator = np.random.default_rng(seed)
     errors = []
@@ -71,7 +71,7 @@ def random_splits(single: Rows, multi: Rows, draws: int = 200, seed: int = 0) ->
 
 
 def without_a_model(single: Rows, multi: Rows) -> dict[int, float]:
-    """Return the error on each model's rows, by its width, when fitted to the other models' rows."""
+    """Return the error of a cluster's forecast on each model's rows, by its width, when fitted to the other models' rows."""
     memory = clusters.fit_memory(single)
     errors = {}
     for width in sorted({row.hidden for row in multi}):

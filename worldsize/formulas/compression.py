@@ -73,7 +73,7 @@ def low_rank_numbers(shapes: Iterable[Sequence[int]], rank: int) -> int:
 
 
 def seconds_to_target(steps: float, work_s: float, step_bytes: float, bandwidth_bytes_per_s: float) -> float:
-    """Return the seconds to the target: steps · (work + bytes/bandwidth), without overlap.
+    """Return a compressed training's seconds to the target: steps · (work + bytes/bandwidth), without overlap.
 
     `work_s` is the whole step except the bytes' own time; it includes compression. Models of this kind, with overlap: S. Agarwal
     et al., "On the utility of gradient compression in distributed training systems", MLSys 2022.

@@ -19,7 +19,7 @@ def capacity(tokens: int, experts: int, factor: float) -> int:
 
 
 def kept(chosen: Sequence[int], most: int | None) -> list[int]:
-    """Return the group's places whose token reaches its expert: the first `most` of each expert, in order; all if None."""
+    """Return a group of tokens' places whose token reaches its expert: the first `most` of each expert, in order; all if None."""
     counted: dict[int, int] = {}
     places = []
     for place, expert in enumerate(chosen):

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def steps(batch: float, fewest_steps: float, critical_batch: float) -> float:
-    """Return the steps to a goal with batches of B examples: S_min · (1 + B_crit/B).
+    """Return the steps to a goal with large batches of B examples: S_min · (1 + B_crit/B).
 
     McCandlish 2018, section 2.3: (S/S_min − 1)(E/E_min − 1) = 1 with E = B·S examples and B_crit = E_min/S_min.
     """

@@ -118,18 +118,18 @@ def fit(rows: Sequence[MeasuredIteration], memory: float | None = None, without:
 
 
 def predict(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> np.ndarray:
-    """Return the predicted seconds of a step, float64 `[rows]`."""
+    """Return the predicted seconds of a cluster's step, float64 `[rows]`."""
     return np.array([work(row, fitted.without) @ np.array(fitted.constants) for row in rows])
 
 
 def error(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> float:
-    """Return the mean absolute error of the predictions, as a share of the measured seconds."""
+    """Return the mean absolute error of predicted steps, as a share of the measured seconds."""
     measured = np.array([row.iteration_s for row in rows])
     return float(np.mean(np.abs(predict(fitted, rows) / measured - 1)))
 
 
 def coverage(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> tuple[float, float]:
-    """Return the share of `rows` inside the model's intervals, and the mean half-width relative to the prediction."""
+    """Return the share of a cluster's `rows` inside the model's intervals, and the mean half-width relative to the prediction."""
     measured = np.array([row.iteration_s for row in rows])
     inside = np.abs(np.log(measured / predict(fitted, rows))) <= fitted.half_width
     return float(inside.mean()), float(np.sinh(fitted.half_width))

@@ -30,7 +30,7 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Plan:
-    """The spread of a step over `tensor` · `pipeline` · `data` ranks; batches are counted in sequences.
+    """The spread of a training step over `tensor` · `pipeline` · `data` ranks; batches are counted in sequences.
 
     `recomputed`: "" keeps every activation, "attention" recomputes the scores (selective), "whole" every layer. With `chunks` a
     stage has as many parts of the model (interleaved 1F1B), and micro-batches go in groups of `pipeline`. With `overlap` a
@@ -93,14 +93,14 @@ class Accelerator:
 
 
 def parameters(model: Transformer) -> int:
-    """Return the model's parameters: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
+    """Return a GPT's parameters: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
     _check(model)
     embedding = (model.vocabulary + model.tokens) * model.hidden
     return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + embedding
 
 
 def flops(model: Transformer, sequences: int, recomputed: str = "whole") -> float:
-    """Return a step's floating-point operations on `sequences`: 96 B s l h² (1 + s/(6h) + V/(16 l h)), all recomputed.
+    """Return a training step's floating-point operations on `sequences`: 96 B s l h² (1 + s/(6h) + V/(16 l h)), all recomputed.
 
     With nothing recomputed the layers take three passes instead of four; with "attention" only the scores take four.
     Megatron-LM, 2021, equation 3; Korthikanti et al., 2022, appendix A.
@@ -129,7 +129,7 @@ def checkpoint_bytes(parameters: float) -> float:
 
 
 def memory(model: Transformer, plan: Plan) -> dict[str, float]:
-    """Return the bytes of a rank of the first stage by part: parameters, gradients, optimizer, activations.
+    """Return a training step's bytes on a rank of the first stage by part: parameters, gradients, optimizer, activations.
 
     16-bit weights and gradients, Adam in float32 (ZeRO, 2020). 1F1B holds the activations of min(m, p) micro-batches there,
     interleaved 1F1B of (1 + (p − 1)/(pv)) p micro-batches. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
@@ -236,7 +236,7 @@ def _layer_bytes(model: Transformer, plan: Plan, recomputed: str) -> float:
 
 
 def _passes(recomputed: str) -> tuple[int, int]:
-    """Return the passes over a layer's matrix products and over its scores; backward counts twice."""
+    """Return a training step's passes over a layer's matrix products and over its scores; backward counts twice."""
     if recomputed not in RECOMPUTED:
         raise ValueError(f'flops: expected recomputed as "", "attention" or "whole", got {recomputed!r}.')
     return 3 + (recomputed == "whole"), 3 + (recomputed != "")

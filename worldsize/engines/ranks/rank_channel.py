@@ -251,7 +251,7 @@ class RankChannel:
         return Published(state.changes, RankMessages(wait, *state.messages()))
 
     def _posts(self) -> Posts | None:
-        """Tell the agent what this rank has posted and waits for; None if it cannot tell."""
+        """Return for the agent what this rank has posted and waits for; None if it cannot tell."""
         if self.posts is None or self.job is None:
             return None
 

@@ -77,7 +77,7 @@ def bundle(value: Any) -> dict[str, str]:
 
 
 def _ask(value: Any, forms: dict[str, str]) -> None:
-    """Ask a value for its bundle, then for each type that this lacks; as in a notebook, what fails is left out."""
+    """Ask a value for its rich bundle, then for each type that this lacks; as in a notebook, what fails is left out."""
     whole = getattr(value, "_repr_mimebundle_", None)
     if callable(whole):
         with suppress(Exception):

@@ -59,7 +59,7 @@ def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
 
 
 def _way_to(invitation: Invitation) -> socket.socket | None:
-    """Try to connect for `_WAY_S`, and send nothing: ØMQ tries once, and a network that just came back needs a moment.
+    """Try to reach the head for `_WAY_S`, and send nothing: ØMQ tries once, and a network just back needs a moment.
 
     The connection stays open until the head closes it: the head tells connections apart by descriptor, and must not reuse
     this one's for the host's own.

@@ -67,7 +67,7 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
 
 
 def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float, n: int, cut: str) -> float:
-    """Draw a matrix that begins at `x`, its middle on the line; return where it ends."""
+    """Draw a cut matrix that begins at `x`, its middle on the line; return where it ends."""
     height, width = unit * math.sqrt(rows), unit * math.sqrt(columns)
     for rank in range(n):
         look = {"edgecolor": base.INK, "linewidth": tokens.THIN_PT}

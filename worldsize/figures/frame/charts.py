@@ -64,7 +64,7 @@ def _in_order(names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class End:
-    """The last point of a line, with the line's name and colour."""
+    """The last point of a chart's line, with the line's name and colour."""
 
     x: float
     y: float
@@ -73,7 +73,7 @@ class End:
 
 
 def end(xs: Sequence[float], ys: Sequence[Any], name: str, tone: str) -> End | None:
-    """Return the end of a line of finite values; None where it has none."""
+    """Return the end of a chart's line of finite values; None where it has none."""
     for x, y in zip(reversed(xs), reversed(ys), strict=True):
         if y is not None and math.isfinite(y):
             return End(x, y, name, tone)
@@ -81,7 +81,7 @@ def end(xs: Sequence[float], ys: Sequence[Any], name: str, tone: str) -> End | N
 
 
 def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: bool = False) -> bool:
-    """Write each line's name at the right, on a thin stroke to its end, so that names do not overlap.
+    """Write the name of each line of a chart at the right, on a thin stroke to its end, so that names do not overlap.
 
     Return False, with nothing written, where a line has no end, or names lack room; for a single line too, whose name is
     the picture's subject, unless it may be named `alone`.
@@ -118,7 +118,7 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
 
 
 def legend_beside(ax: Axes) -> None:
-    """Show a legend right of the axes, where nothing lies under it."""
+    """Show a chart's legend right of the axes, where nothing lies under it."""
     ax.legend(
         fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5,
         labelcolor=base.INK,

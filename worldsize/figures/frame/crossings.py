@@ -72,7 +72,7 @@ def lowest(
     curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number,
     words: tuple[str, str] = LESS,
 ) -> str:  # fmt: skip
-    """Say which of several curves are lowest where. `repeats[name][x]` are the repetitions behind a point.
+    """Say which of several crossing curves are lowest where. `repeats[name][x]` are the repetitions behind a point.
 
     `words` as in `crossover`.
     """
@@ -109,7 +109,7 @@ def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
 
 
 def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
-    """List the ranges: "A is lower up to 2, B from 3 to 5, A from 8"."""
+    """List the ranges between crossings: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
     clauses = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
     for stretch in between:

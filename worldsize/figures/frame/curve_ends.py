@@ -14,7 +14,7 @@ from worldsize.figures.frame.findings import Text
 
 
 def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = False, text: Text = units.number) -> str:
-    """Compare several measurements at one place; `runs[name]` are repetitions, `paired` as in `findings.level`."""
+    """Compare curves' measurements at one place; `runs[name]` are repetitions, `paired` as in `findings.level`."""
     middles, reaches = {}, {}
     for name, values in runs.items():
         middles[name], reaches[name] = median(values), reach(values, text)
@@ -36,7 +36,7 @@ def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = Fal
 
 
 def reach(values: Sequence[float], text: Text = units.number) -> str:
-    """Return the median of repetitions with their range: "0.61 (0.6 to 0.63)"."""
+    """Return the median of a curve's repetitions at its end with their range: "0.61 (0.6 to 0.63)"."""
     if len(values) < 2:
         return text(values[0])
     return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
@@ -74,7 +74,7 @@ def _less(seconds: float) -> str:
 
 
 def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:
-    """Say up to which place a curve rises or falls: all later places tie with that one.
+    """Say up to which place before its end a curve rises or falls: all later places tie with that one.
 
     `repeats` are the repetitions at each place. Without such a place before the last, the curve has not settled.
     """

@@ -36,17 +36,17 @@ Text = Callable[[float], str]
 
 
 def known(values: Values) -> dict[str, float]:
-    """Return the values that were measured: without None, NaN and infinity."""
+    """Return the values for a finding that were measured: without None, NaN and infinity."""
     return {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def points(curve: Iterable[XY]) -> dict[float, float]:
-    """Return a curve as {x: y} in the order of x, without None, NaN and infinity."""
+    """Return a finding's curve as {x: y} in the order of x, without None, NaN and infinity."""
     return dict(sorted((x, y) for x, y in curve if y is not None and math.isfinite(y)))
 
 
 def spread(repeats: Sequence[float]) -> float:
-    """Return the width of the middle half of repetitions, in their unit; 0 below three."""
+    """Return, for findings, the width of the middle half of repetitions, in their unit; 0 below three."""
     ordered = sorted(filter(math.isfinite, repeats))
     if len(ordered) < 3:
         return 0.0
@@ -107,7 +107,7 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
 
 
 def both(names: Sequence[str], whole: int = 0) -> str:
-    """Join names: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
+    """Join names in a finding: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
     if MOST_NAMED < len(names) < whole:
         return f"{len(names)} of {whole}"
     if len(names) > MOST_NAMED:
@@ -118,14 +118,14 @@ def both(names: Sequence[str], whole: int = 0) -> str:
 
 
 def verb(names: Sequence[str], singular: str, several: str) -> str:
-    """Return `singular` after a single name, else `several`."""
+    """Return a finding's verb, `singular` after a single name, else `several`."""
     if len(names) == 1:
         return singular
     return several
 
 
 def plural(name: str) -> bool:
-    """Tell whether a name is plural, as "2 towers", "weights" and "they" are, and "loss" is not."""
+    """Tell whether a name in a finding is plural, as "2 towers", "weights" and "they" are, and "loss" is not."""
     first = name.split(" ", 1)[0].rstrip(",")
     if first.isdigit():
         return int(first) > 1
@@ -135,7 +135,7 @@ def plural(name: str) -> bool:
 
 
 def be(*names: str) -> str:
-    """Return "is" or "are", to agree with the names before it."""
+    """Return a finding's "is" or "are", to agree with the names before it."""
     return "are" if len(names) > 1 or plural(names[0]) else "is"
 
 
@@ -218,7 +218,7 @@ def fastest(
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
-    """Describe how a curve runs: from its first point to its last, and the turn between them if there is one."""
+    """Describe in a finding how a curve runs: from its first point to its last, and the turn between them if there is one."""
     y_at = points(curve)
     if not y_at:
         return ""

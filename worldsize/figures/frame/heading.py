@@ -44,7 +44,7 @@ def answered(question: str, answer: str | None) -> str:
 
 
 def question(asks: str) -> str:
-    """Return the question without blanks at its ends. Raises ValueError unless it is empty or ends in "?"."""
+    """Return a heading's question without blanks at its ends. Raises ValueError unless it is empty or ends in "?"."""
     if asks and not asks.rstrip().endswith("?"):
         raise ValueError(
             f"a picture's asks= is {asks!r}; expected a question that ends in '?'. The picture states its finding itself, "

@@ -79,7 +79,7 @@ def holdups(trace: Any) -> Holdups:
 
 
 def sentence(trace: Any) -> str:
-    """Say who holds the others up, or that messages do; empty where ranks hardly wait, or for no one cause above all."""
+    """Say which rank holds the others up, or that messages do; empty where ranks hardly wait, or for no one cause above all."""
     counted = holdups(trace)
     if trace.world_size < 2 or counted.waiting < LEAST * counted.moments:
         return ""
@@ -131,7 +131,7 @@ def _blocked(trace: Any) -> tuple[list[list[Blocked]], list[list[float]]]:
 def _root(
     rank: int, at_s: float, now: dict[int, Blocked], meetings: list[list[float]], roots: dict[int, Cause]
 ) -> Cause:
-    """Follow a rank's wait at a moment to its cause; `roots` keeps what is known of this moment."""
+    """Follow a rank's wait at a moment to the rank that holds it up; `roots` keeps what is known of this moment."""
     chain: list[int] = []
     cause: Cause = ON_ITS_WAY  # also where ranks wait in a cycle, which only messages on their way can end
     while rank not in chain:

@@ -39,15 +39,15 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
 
 
 def began_s(events: Iterable[Any]) -> float:
-    """Return when the first message or span began; 0 where there are none."""
+    """Return when a picture's input, its first message or span, began; 0 where there are none."""
     return min(map(attrgetter("start_s"), events), default=0.0)
 
 
 def ended_s(events: Iterable[Any]) -> float:
-    """Return when the last message or span ended; 0 where there are none."""
+    """Return when a picture's input, its last message or span, ended; 0 where there are none."""
     return max(map(attrgetter("end_s"), events), default=0.0)
 
 
 def marked(trace: Any) -> list[Any]:
-    """Return the spans in which a rank computed or waited, without its sends and receives."""
+    """Return the input's spans in which a rank computed or waited, without its sends and receives."""
     return [span for span in trace.spans if span.kind in ("compute", "wait")]

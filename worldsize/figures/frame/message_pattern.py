@@ -32,7 +32,7 @@ def message_pattern(trace: Any) -> str:
 
 
 def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
-    """Describe a tree: every rank but one receives a single message, or sends one. Empty otherwise."""
+    """Describe a tree of messages: every rank but one receives a single message, or sends one. Empty otherwise."""
     everybody = set(range(trace.world_size))
     count = len(trace.transfers)
     if count != len(everybody) - 1:

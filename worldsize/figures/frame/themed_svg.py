@@ -57,7 +57,7 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
 
 
 def _prune(parent: ElementTree.Element) -> None:
-    """Remove what draws nothing: metadata, styles, paths without a fill, empty definitions, and groups without attributes."""
+    """Remove what draws nothing: metadata, styles, unfilled paths, empty definitions, and groups without attributes."""
     kept = []
     for child in parent:
         kind = child.tag.rpartition("}")[2]
@@ -72,7 +72,7 @@ def _prune(parent: ElementTree.Element) -> None:
 
 
 def _shrink(pattern: ElementTree.Element) -> None:
-    """Cut a hatch to its smallest repeating tile, its circles as arcs: Matplotlib writes 80 kB for a hatch of dots."""
+    """Cut an SVG's hatch to its smallest repeating tile, its circles as arcs: Matplotlib writes 80 kB for a hatch of dots."""
     ground, lines = pattern
     kept = []
     for part in filter(str.strip, lines.get("d", "").split("M")):
@@ -90,7 +90,7 @@ def _shrink(pattern: ElementTree.Element) -> None:
 
 
 def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[float]) -> str:
-    """Return a closed curve as two arcs in its direction: a ring is a circle with a reversed one inside."""
+    """Return an SVG's closed curve as two arcs in its direction: a ring is a circle with a reversed one inside."""
     radius = (max(xs) - min(xs)) / 2
     middle = (max(ys) + min(ys)) / 2
     turn = 0.0
@@ -102,7 +102,7 @@ def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[f
 
 
 def _references(root: ElementTree.Element) -> set[str]:
-    """Return the ids that something in the picture refers to. Others go: two pictures of a page must not share one."""
+    """Return the ids that something in the SVG refers to. Others go: two pictures of a page must not share one."""
     ids = set()
     for element in root.iter():
         ids.add(element.get(_HREF, "#")[1:])
@@ -142,7 +142,7 @@ def _shorten(element: ElementTree.Element, names: dict[str, str], tones: set[Ton
 
 
 def _relative(path: str) -> str:
-    """Return a path of straight lines from point to point, which takes half the bytes; others as they are."""
+    """Return an SVG path of straight lines from point to point, which takes half the bytes; others as they are."""
     parts = path.split()
     if not set(filter(str.isalpha, parts)) <= {"M", "L", "z"}:
         return " ".join(parts)
@@ -175,7 +175,7 @@ def _hundredths(count: int) -> str:
 
 
 def _stripped(text: str | None) -> str | None:
-    """Strip the line breaks and blanks that indent the file; a label keeps its own blanks, also at its ends."""
+    """Strip the line breaks and blanks that indent an SVG file; a label keeps its own blanks, also at its ends."""
     if text is None or not text.strip():
         return None
     blanks = len(text) - len(text.lstrip(" "))
@@ -211,6 +211,6 @@ def _themed(value: str, tones: set[Tone]) -> str:
 
 
 def _rounded(match: re.Match) -> str:
-    """Round a number to two decimals at most."""
+    """Round an SVG's number to two decimals at most."""
     text = f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text

@@ -66,7 +66,7 @@ def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
 
 
 def _between(intervals: Sequence[Interval], first: float, until: float) -> tuple[Interval, ...]:
-    """Return the intervals that begin between `first` and `until`, counted from `first`."""
+    """Return the step's intervals that begin between `first` and `until`, counted from `first`."""
     return tuple((start - first, end - first) for start, end in intervals if first <= start < until)
 
 

@@ -33,7 +33,7 @@ PROFILER, OURS = "profiler", "record"
 
 @dataclass(frozen=True)
 class Track:
-    """A row of the picture: its record, its rank or link, the kind of event, and the times."""
+    """A row of the two records' picture: its record, its rank or link, the kind of event, and the times."""
 
     record: str
     what: str
@@ -92,7 +92,7 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
 
 
 def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track]:
-    """Return the rows of the picture, with times from the beginning of the rank's last step."""
+    """Return the rows of both records, with times from the beginning of the rank's last step."""
     work: dict[int, list[Any]] = {each: [] for each in range(trace.world_size)}
     for span in trace.spans:
         if span.kind == "compute" and span.declared:
@@ -134,7 +134,7 @@ def in_step(run: Any, works_a_step: int, rank: int = 0) -> dict[str, int]:
 
 
 def at_work(run: Any, works_a_step: int, rank: int = 0) -> dict[int, float]:
-    """Return the part of a rank's collectives, 0 to 1, in which each other rank still works: {rank: part}."""
+    """Return, by two records, the part of a rank's collectives, 0 to 1, in which each other rank still works: {rank: part}."""
     shown = tracks(run.trace, run[rank], works_a_step, rank)
     under_way = [interval for track in shown if track.kind == "collective" for interval in track.intervals]
     whole_s = covered_s(under_way)
@@ -143,7 +143,7 @@ def at_work(run: Any, works_a_step: int, rank: int = 0) -> dict[int, float]:
 
 
 def finding(shown: Sequence[Track], rank: int) -> str:
-    """Say how long a collective is under way and who works meanwhile, and which events a record lacks."""
+    """Say how long a collective is under way and who works meanwhile, and which events one of two records lacks."""
     whole_s = _end_s(shown)
     clauses = []
     others = []  # the work of other ranks

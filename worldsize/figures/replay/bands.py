@@ -163,7 +163,7 @@ def _data(racers: Sequence[Racer], absent: Sequence[str], title: str) -> dict[st
 
 
 def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
-    """Return the frame shown before playing: the first in which every run shows something, while all go on."""
+    """Return the replay's frame shown before playing: the first in which every run shows something, while all go on."""
     seen = [OPENING]
     for band in bands:
         middles = [(start + end) // 2 for _, _, start, end, _ in band["messages"]]
@@ -173,7 +173,7 @@ def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return one band. Times are frames; `arrived` has rows [frame, bytes, messages] of all that arrived by then.
+    """Return one run's band. Times are frames; `arrived` has rows [frame, bytes, messages] of all that arrived by then.
 
     `messages` are [src, dst, start, end, radius], `works` [rank, start, end, number of its kind].
     """
@@ -208,18 +208,18 @@ def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequenc
 
 
 def _kind(span: Span) -> str:
-    """Return the kind of work: the first word of its label, as in "forward 3", if it is a word; else "work"."""
+    """Return the kind of a band's work: the first word of its label, as in "forward 3", if it is a word; else "work"."""
     first, *_ = [*span.label.split(), ""]
     return first if first.isalpha() else "work"
 
 
 def _every(count: int) -> int:
-    """Return the stride at which at most `MOST_MESSAGES` of `count` are drawn."""
+    """Return the replay's stride at which at most `MOST_MESSAGES` of `count` are drawn."""
     return max(1, math.ceil(count / MOST_MESSAGES))
 
 
 def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
-    """Return (seconds, bytes, messages) arrived by then, at most `MOST_MESSAGES` rows with the last of all."""
+    """Return a band's (seconds, bytes, messages) arrived by then, at most `MOST_MESSAGES` rows with the last of all."""
     total, rows = 0, []
     for count, t in enumerate(sorted(racer.messages, key=attrgetter("end_s")), 1):
         total += t.size_bytes
@@ -230,7 +230,7 @@ def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
 
 
 def _speeds(longest_s: float) -> list[list[Any]]:
-    """Return [frames a second, words] from slow to fast; the third, usual one takes some `FILM_S` seconds."""
+    """Return the replay's [frames a second, words] from slow to fast; the third, usual one takes some `FILM_S` seconds."""
     speeds = []
     for slower in SLOWER:
         rate_s = _round_down(longest_s / FILM_S / slower)
@@ -239,14 +239,14 @@ def _speeds(longest_s: float) -> list[list[Any]]:
 
 
 def _round_down(value: float) -> float:
-    """Round down to 1, 2 or 5 times a power of ten."""
+    """Round a replay's number down to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     factor = max(one for one in (1, 2, 5) if one * power <= value * (1 + 1e-9))
     return factor * power
 
 
 def _ticks(longest: float, unit: str) -> list[list[Any]]:
-    """Return [frame, label] for four to eight round numbers on the clock; the first has the unit."""
+    """Return the replay's [frame, label] for four to eight round numbers on the clock; the first has the unit."""
     step = _round_down(longest / 3)
     ticks: list[list[Any]] = []
     for number in range(math.floor(longest / step * (1 + 1e-9)) + 1):

@@ -83,7 +83,7 @@ def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
 
 
 def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
-    """Return (from frame, to frame or None for good, caption) of a run, without gaps."""
+    """Return (from frame, to frame or None for good, caption) of a film's run, without gaps."""
     rows = [(at, count) for at, _, count in run["arrived"] if at < run["over"]]
     every = max(1, math.ceil(len(rows) / MOST_CAPTIONS))
     of = units.count(run["count"], "message")
@@ -100,7 +100,7 @@ def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
 
 
 def _way(a: Sequence[float], b: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the line from a to b, a little to its right, so that the two directions between ranks stay apart."""
+    """Return the film's line from a to b, a little to its right, so that the two directions between ranks stay apart."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     length = max((dx * dx + dy * dy) ** 0.5, 1.0)
     aside_x, aside_y = -dy / length * 5, dx / length * 5
@@ -122,7 +122,7 @@ def _packet(way: Sequence[Any], start: float, end: float, radius: float, tone: s
 
 
 def _shown(begin: str, *moments: tuple[float, int]) -> str:
-    """Return an animation of the opacity from each moment on, in shares of film and hold."""
+    """Return the film's animation of the opacity from each moment on, in shares of film and hold."""
     values = ";".join(str(value) for _, value in moments)
     times = ";".join(f"{at:.4f}" for at, _ in moments)
     return (

@@ -37,26 +37,26 @@ def places(racer: Racer) -> list[Position]:
 
 
 def ring(n: int) -> list[Position]:
-    """Place ranks on a ring: rank 0 on top, the others clockwise; two side by side."""
+    """Place a replay's ranks on a ring: rank 0 on top, the others clockwise; two side by side."""
     if n == 1:
         return [(0.5, 0.5)]
     return [(0.5 + x, 0.5 + y) for x, y in on_ellipse(n, 0.5, 0.5)]
 
 
 def star(n: int, hub: int) -> list[Position]:
-    """Place ranks as a star: `hub` in the middle, the others round it."""
+    """Place a replay's ranks as a star: `hub` in the middle, the others round it."""
     around = ring(n - 1)
     around.insert(hub, (0.5, 0.5))
     return around
 
 
 def row(n: int) -> list[Position]:
-    """Place ranks in a row, as the stages of a pipeline."""
+    """Place a replay's ranks in a row, as the stages of a pipeline."""
     return [(rank / (n - 1), 0.5) for rank in range(n)]
 
 
 def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
-    """Place ranks as a tree: below each rank stand its message partners without a place, breadth first from `root`."""
+    """Place a replay's ranks as a tree: below each rank stand its message partners without a place, breadth first from `root`."""
     below = below_each(n, root, pairs)
     positions: dict[int, Position] = {}
     leaves: list[int] = []
@@ -76,7 +76,7 @@ def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
 
 
 def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
-    """Tell whether the links join all ranks without a cycle."""
+    """Tell whether a replay's links join all ranks without a cycle."""
     if len(links) != n - 1:
         return False
 

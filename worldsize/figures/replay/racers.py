@@ -37,7 +37,7 @@ class Racer:
 
     @property
     def load(self) -> str:
-        """Return how much the run sends, in words."""
+        """Return how much the racing run sends, in words."""
         if not self.messages:
             return "no messages"
         return f"{units.size(self.total_bytes)} in {units.count(len(self.messages), 'message')}"
@@ -74,7 +74,7 @@ def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[str]]:
 
 
 def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Drop the work that lies within other work of the same rank, such as time that it declared to take."""
+    """Drop a racer's work that lies within other work of the same rank, such as time that it declared to take."""
     outer_spans: list[Span] = []
     until_s: dict[int, float] = {}
     for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):  # the outer one of two first
@@ -85,12 +85,12 @@ def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def lasted(racers: Sequence[Racer]) -> dict[str, float]:
-    """Return the seconds of each run that came to its end."""
+    """Return the seconds of each racing run that came to its end."""
     return {racer.name: racer.over_s for racer in racers if racer.whole}
 
 
 def standing(racer: Racer, racers: Sequence[Racer]) -> str:
-    """Return how a run ended, in words: "done at 35 ms, first", "done at 70 ms, 2 times as long as the first"."""
+    """Return how a racing run ended, in words: "done at 35 ms, first", "done at 70 ms, 2 times as long as the first"."""
     at = units.seconds(racer.over_s)
     if not racer.whole:
         return f"stopped at {at}, not finished"
@@ -107,7 +107,7 @@ def standing(racer: Racer, racers: Sequence[Racer]) -> str:
 
 
 def finding(racers: Sequence[Racer]) -> str:
-    """Say who ends first and by what factor the others are slower; ties are ties."""
+    """Say which racer ends first and by what factor the others are slower; ties are ties."""
     seconds = lasted(racers)
     if not seconds:
         return "no run came to its end"
@@ -122,7 +122,7 @@ def finding(racers: Sequence[Racer]) -> str:
 
 
 def _first(names: Sequence[str], runs: int, at: str) -> str:
-    """Say which `names` of so many runs end first, and at what time."""
+    """Say which `names` of so many racing runs end first, and at what time."""
     if runs == 1:
         return f"{names[0]} takes {at}"
     if len(names) == 1:

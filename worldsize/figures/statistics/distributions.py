@@ -35,7 +35,7 @@ Runs = Sequence[Sequence[Point]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
+    """A distribution's lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
 
     name: str
     values: Sequence[int] | None
@@ -106,7 +106,7 @@ def finding(rows: Sequence[Sample], mean: bool = False, unit: str = "") -> str:
 
 
 def _reach(largest: dict[str, int], text: Text) -> str:
-    """Say how far the tails go, at most and at least."""
+    """Say how far the tails of distributions go, at most and at least."""
     high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
     said = f"the tail reaches {text(largest[high[0]])} with {findings.both(high, len(largest))}"
     if high == low:
@@ -115,7 +115,7 @@ def _reach(largest: dict[str, int], text: Text) -> str:
 
 
 def _foretold(pairs: dict[str, tuple[float, float]], text: Text) -> str:
-    """Say how far the means, each (measured, predicted), are from their predictions at worst."""
+    """Say how far the distributions' means, each (measured, predicted), are from their predictions at worst."""
     if not pairs:
         return ""
     if all(findings.tie(*pair) for pair in pairs.values()):
@@ -161,7 +161,7 @@ def _words(row: Sample) -> str:
 
 @dataclass(frozen=True)
 class Band:
-    """Several runs of one kind, at each x: the median, the lowest and the highest value."""
+    """A distribution of curves at each x: the median, the lowest and the highest value."""
 
     xs: tuple[float, ...]
     middle: tuple[float, ...]
@@ -233,7 +233,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
 
 
 def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
-    """Say which band is lowest and highest, and which tie, at the last x that all share. `paired` as in `bands`."""
+    """Say which band is lowest and highest, and which tie, at the last x they share. `paired` as in `bands`."""
     shared = set.intersection(*map(set, map(attrgetter("xs"), known.values())))
     if not shared:
         return ""

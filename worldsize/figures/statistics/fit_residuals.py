@@ -34,7 +34,7 @@ class Line:
         return alpha_s + size_bytes / bandwidth
 
     def error(self, size_bytes: float, seconds: float) -> float:
-        """Return the line's error relative to the measurement: −0.2 where it says a fifth too little."""
+        """Return the fitted line's error relative to the measurement: −0.2 where it says a fifth too little."""
         return self.seconds(size_bytes) / seconds - 1
 
 
@@ -108,7 +108,7 @@ def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Seq
 
 
 def pattern(line: Line, seconds: Mapping[float, float]) -> str:
-    """Say whether a line is off to one side over ranges of neighbouring sizes; an error up to 5 % has no side.
+    """Say whether a fitted line is off to one side over ranges of neighbouring sizes; an error up to 5 % has no side.
 
     Three neighbours on one side make a pattern. The rule of thumb: scatter changes sides more often.
     """
@@ -188,7 +188,7 @@ def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], lef
 def _points(
     ax: Axes, values: Mapping[float, float], left_out: Sequence[float], colour: str, marker: str, label: str | None = None
 ) -> None:
-    """Draw fitted points filled, with the label, and points left out of the fit hollow."""
+    """Draw, in a residual plot, fitted points filled, with the label, and points left out of the fit hollow."""
     sizes, ys = np.array(sorted(values.items())).T
     hollow = np.isin(sizes, list(left_out))
     look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}

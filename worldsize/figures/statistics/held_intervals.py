@@ -42,12 +42,12 @@ class Forecast:
 
     @property
     def off(self) -> float:
-        """Return the middle's error relative to the measurement: −0.2 where it says a fifth too little."""
+        """Return the forecast middle's error relative to the measurement: −0.2 where it says a fifth too little."""
         return self.middle / self.measured - 1
 
     @property
     def half_width(self) -> float:
-        """Return half of the interval, relative to its middle."""
+        """Return half of the forecast's interval, relative to its middle."""
         return (self.high - self.low) / 2 / self.middle
 
 
@@ -93,7 +93,7 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 
 
 def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
-    """Say how many intervals hold against how many should, how wide they are, and how far their middles are off."""
+    """Say how many forecasts hold against how many should, how wide they are, and how far their middles are off."""
     rows = list(chain(*groups.values()))
     held = sum(row.holds for row in rows)
     share = number(round(100 * held / len(rows)), "%")
@@ -125,7 +125,7 @@ def _group(ax: Axes, start: int, rows: Sequence[Forecast]) -> None:
 
 
 def _shown(row: Forecast) -> list[float]:
-    """Return low, middle and high, in per cent off the measurement, no further off than `MOST_PERCENT`."""
+    """Return a forecast's low, middle and high, in per cent off the measurement, no further off than `MOST_PERCENT`."""
     percents = 100 * (np.array([row.low, row.middle, row.high]) / row.measured - 1)
     return np.clip(percents, -MOST_PERCENT, MOST_PERCENT).tolist()
 

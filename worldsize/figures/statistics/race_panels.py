@@ -75,7 +75,7 @@ def _first(members: Mapping[str, Timing]) -> list[str]:
 
 
 def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, Sequence[str]]) -> str:
-    """Name the panels in which the predictions have another winner among the measured names."""
+    """Name the race's panels in which the predictions have another winner among the measured names."""
     compared, others = 0, []
     for at, members in panels.items():
         by_prediction = {name: row.predicted_s for name, row in members.items() if row.measured_s is not None}

@@ -41,7 +41,7 @@ class Layout:
     bend: Position = (0.12, 30)
 
     def arrow(self, src: int, dst: int) -> tuple[Position, Position, Position]:
-        """Return a message's curve: its start, its control point, and its end."""
+        """Return the curve of a message in this layout: its start, its control point, and its end."""
         a, b = self._edge(src, dst), self._edge(dst, src)
         dx, dy = b[0] - a[0], b[1] - a[1]
 
@@ -62,12 +62,12 @@ class Layout:
 
 
 def ring(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
-    """Lay ranks out as a ring: rank 0 on top, the others clockwise; two side by side."""
+    """Lay a step-through's ranks out as a ring: rank 0 on top, the others clockwise; two side by side."""
     return _round(n, chunks, width, lambda rx, ry: on_ellipse(n, rx, ry))
 
 
 def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
-    """Lay ranks out as a star: `hub` in the middle, the others round it at even distances."""
+    """Lay a step-through's ranks out as a star: `hub` in the middle, the others round it at even distances."""
 
     def place(rx: float, ry: float) -> list[Position]:
         around = on_ellipse(n - 1, min(rx, LONGEST_STAR * ry), min(ry, LONGEST_STAR * rx))
@@ -80,7 +80,7 @@ def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
 def tree(
     n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = (), width: float = WIDTH
 ) -> Layout:
-    """Lay ranks out as a tree with `hub` on top.
+    """Lay a step-through's ranks out as a tree with `hub` on top.
 
     Below each rank stand its message partners without a place, breadth first (`below_each`); `pairs` are in time order.
     Many ranks side by side get the wide canvas.
@@ -126,7 +126,7 @@ def below_each(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, 
 
 
 def pipeline(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
-    """Lay ranks out as a pipeline: a row of stages, from left to right.
+    """Lay a step-through's ranks out as a pipeline: a row of stages, from left to right.
 
     Many stages get the wide canvas.
     """
@@ -181,7 +181,7 @@ def _crowded(centres: list[Position], apart: Position) -> bool:
 
 
 def _box(n: int, chunks: int, width: float, most: float) -> tuple[Position, Position]:
-    """Return the size of a rank's box, at most `most` wide, and of a number in it, on a canvas of this width."""
+    """Return the size of a rank's box in the layout, at most `most` wide, and of a number in it, on a canvas of this width."""
     box_width, height = 44.0, 28.0
     if n <= MOST_NAMED[width]:
         box_width = 84.0

@@ -94,7 +94,7 @@ def _checked(contents: Notes, n: int) -> Notes:
 
 
 def _first(every: list[Step]) -> list[Step]:
-    """Return the first steps with at most `MOST_MESSAGES` messages together, and at least one step."""
+    """Return the scene's first steps with at most `MOST_MESSAGES` messages together, and at least one step."""
     total, shown = 0, []
     for step in every:
         total += len(step.messages)
@@ -163,7 +163,7 @@ def _data(
 
 
 def _stage(where: Layout) -> dict[str, Any]:
-    """Return the data of a canvas of one width."""
+    """Return the scene's data of a canvas of one width."""
     return {
         "width": where.width,
         "height": round(where.height),
@@ -199,6 +199,6 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
 
 
 def _code(value: float, n: int) -> str:
-    """Return how often each rank's number is in a sum, a digit a rank; "?" where the value is no sum of marks."""
+    """Return, for the scene, how often each rank's number is in a sum, a digit a rank; "?" where the value is no sum of marks."""
     found = counts(value, n)
     return "?" if found is None else "".join(map(str, found))

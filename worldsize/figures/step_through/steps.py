@@ -84,12 +84,12 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
 
 
 def held_first(contents: Notes | None) -> tuple[Held, ...]:
-    """Return what each rank holds before the first step; empty where that is unknown."""
+    """Return what each rank holds before the first step of the trace; empty where that is unknown."""
     return tuple(notes[0].held for notes in contents or ())
 
 
 def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:
-    """Return a step's message; `before_s` and `end_s` are when the step before and this one ended.
+    """Return a message of a trace's step; `before_s` and `end_s` are when the step before and this one ended.
 
     A wait is kept only where it is long, and counts from the end of the step before at the earliest.
     """

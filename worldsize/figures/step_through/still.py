@@ -93,7 +93,7 @@ def _look(rank: int) -> dict[str, Any]:
 
 
 def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
-    """Draw a column for each chunk; in it, a row for each rank whose number is in the chunk."""
+    """Draw in a still a column for each chunk; in it, a row for each rank whose number is in the chunk."""
     (cw, ch), n = stage.cell, len(held)
     boxes: dict[int, list[list[Position]]] = defaultdict(list)  # by the rank whose number is in the cell, -1 for none
     for (x, y), row in zip(stage.centres, held, strict=True):
@@ -115,7 +115,7 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
 
 
 def _arrow(ax: Axes, stage: Layout, message: StepMessage, words: str) -> None:
-    """Draw a message's curve, with a swatch in its sender's look and its label on it."""
+    """Draw a message's curve in a still, with a swatch in its sender's look and its label on it."""
     begin, via, end = stage.arrow(message.src, message.dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     look = {"mutation_scale": 9, "color": base.INK, "linewidth": tokens.LINE_PT}

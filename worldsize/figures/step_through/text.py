@@ -27,7 +27,7 @@ def sentence(step: Step, world_size: int) -> str:
 
 
 def resting(rest: dict[int, RankRest]) -> list[str]:
-    """Describe ranks without a message; ranks that do the same share a clause."""
+    """Describe a step's ranks without a message; ranks that do the same share a clause."""
     same: dict[RankRest, list[int]] = defaultdict(list)
     for rank, does in sorted(rest.items()):
         same[does].append(rank)
@@ -49,7 +49,7 @@ def rest_in_short(rest: RankRest) -> str:
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Return ranks, in order, as text: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
+    """Return a step's ranks, in order, as text: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
@@ -58,7 +58,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def payload_in_words(message: StepMessage) -> str:
-    """Return a message's chunks: "chunk 2", "chunks 0 to 3"; "" where they are not known."""
+    """Return the text of a message's chunks: "chunk 2", "chunks 0 to 3"; "" where they are not known."""
     if message.chunks is None:
         return ""
     first, last = message.chunks
@@ -68,7 +68,7 @@ def payload_in_words(message: StepMessage) -> str:
 
 
 def label(message: StepMessage, tagged: bool = False) -> str:
-    """Return the label of a message's arrow: its chunks where known, else its size; its tag if asked."""
+    """Return the text on a message's arrow: its chunks where known, else its size; its tag if asked."""
     what = payload_in_words(message) or units.size(message.size_bytes)
     if tagged:
         what += f", tag {message.tag}"
@@ -76,7 +76,7 @@ def label(message: StepMessage, tagged: bool = False) -> str:
 
 
 def _together(messages: Sequence[StepMessage], n: int) -> str:
-    """Describe messages in which every rank sends to the rank equally far on; empty otherwise."""
+    """Describe a step's messages in which every rank sends to the rank equally far on; empty otherwise."""
     shifts = {(m.dst - m.src) % n for m in messages}
     if len(messages) != n or len(shifts) != 1:
         return ""
