@@ -14,7 +14,7 @@ class KernelRefused(OSError):
 
 
 def demand(what: str, answer: int) -> None:
-    """Raise KernelRefused if a call's `answer` is not 0; `what` names the purpose."""
+    """Raise KernelRefused if a C call's `answer` is not 0; `what` names the purpose."""
     if answer != 0:
         number = ctypes.get_errno()
         raise KernelRefused(number, f"{what}: {os.strerror(number)}")

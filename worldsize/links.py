@@ -59,7 +59,7 @@ def _wrong(what: str, got: object, expected: str) -> ValueError:
 
 
 def _written(given: str | float, scale: float, unit: str) -> str:
-    """Return a text as given, with its blanks normalized; a number with its `unit`."""
+    """Return a link's text as given, with its blanks normalized; a number with its `unit`."""
     if _is_number(given):
         return f"{given * scale:g} {unit}"
     return " ".join(given.split())

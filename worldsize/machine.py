@@ -55,7 +55,7 @@ def _granted(variable: str) -> float | None:
 
 
 def _number(*paths: Path) -> int:
-    """Return the number in the first of these files that holds one above 0; 0 if none does."""
+    """Return the number in the first of the machine's files that holds one above 0; 0 if none does."""
     for path in paths:
         with suppress(OSError, ValueError):
             number = int(path.read_text())

@@ -26,7 +26,7 @@ _gathering: list[ReportBuffer] = []  # at most one: the rank that this process i
 
 
 def gather(origin_s: float) -> ReportBuffer:
-    """Begin to keep the calls of `report` and `span` in this process, which is a rank."""
+    """Begin to keep a rank's calls of `report` and `span` in this process, which is a rank."""
     _gathering[:] = [ReportBuffer(origin_s)]
     return _gathering[0]
 

@@ -301,18 +301,18 @@ def on_logical_clock(trace: Trace) -> Trace:
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
-    """Return the transfers between pairs of ranks that are not in `allowed`."""
+    """Return a trace's transfers between pairs of ranks that are not in `allowed`."""
     links = set(allowed)
     return [t for t in trace.transfers if (t.src, t.dst) not in links]
 
 
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
-    """Return the links of a ring as pairs (rank, rank + step), modulo the world size."""
+    """Return a ring's links, for `stray`, as pairs (rank, rank + step), modulo the world size."""
     return {(r, (r + step) % world_size) for r in range(world_size)}
 
 
 def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Sort the intervals (start, end) and merge those that touch or overlap."""
+    """Sort a trace's intervals (start, end) and merge those that touch or overlap."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -323,7 +323,7 @@ def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def waits(trace: Trace) -> list[list[tuple[float, float]]]:
-    """Return each rank's waits for others: intervals (start, end) in order, in seconds, none overlapping.
+    """Return each rank's waits for others in a trace: intervals (start, end) in order, in seconds, none overlapping.
 
     Live views, drawings and their captions all use this definition. A rank waits in a receive, in the wait for a send, in a
     blocking collective, and in a recorded "wait" span (a framework's handle, a rendezvous, a stretch that the rank's function

@@ -34,26 +34,26 @@ def number(value: float, unit: str = "") -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
+    """Return a ratio as text to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
     if abs(ratio) < 100:
         ratio = float(f"{ratio:.2g}")
     return number(ratio)
 
 
 def seconds(value_s: float) -> str:
-    """Return a duration in the most readable unit: 0.0123 -> '12.3 ms'."""
+    """Return a duration as text in the most readable unit: 0.0123 -> '12.3 ms'."""
     scale, unit = time_unit(value_s)
     return number(value_s * scale, unit)
 
 
 def count(number_of: int, noun: str) -> str:
-    """Return a count with its noun: '1 rank', '4,800 messages'."""
+    """Return a count as text with its noun: '1 rank', '4,800 messages'."""
     plural = "" if number_of == 1 else "s"
     return f"{number_of:,} {noun}{plural}"
 
 
 def size(size_bytes: float) -> str:
-    """Return a size in the most readable unit: 4_000_000 -> '4 MB'."""
+    """Return a size as text in the most readable unit: 4_000_000 -> '4 MB'."""
     scale, unit = byte_unit(size_bytes)
     return number(size_bytes * scale, unit)
 

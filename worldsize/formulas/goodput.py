@@ -11,7 +11,7 @@ import math
 
 
 def mtbf_hours(devices: int, failures_per_1000_node_days: float, devices_a_node: int = 8) -> float:
-    """Return the mean time between failures of a job, for its goodput, on n devices, hours: 24 · 1000/(rate · nodes).
+    """Return the mean time between failures of a job on n devices, hours: 24 · 1000/(rate · nodes).
 
     Failures are counted per node and day, and any of them stops the job. A. Kokolis et al., "Revisiting reliability in
     large-scale machine learning research clusters", HPCA 2025, arXiv:2410.21680 (6.50 failures per 1,000 node-days).

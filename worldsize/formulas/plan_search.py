@@ -37,7 +37,7 @@ def plans(
 def fastest(
     model: Transformer, gpus: int, global_batch: int, memory_bytes: float, most_chunks: int = 1, overlap: bool = False
 ) -> Plan | None:
-    """Return the plan of all with the shortest step among those that need at most `memory_bytes` on a rank; None if none fits."""
+    """Return the plan with the shortest step among those that need at most `memory_bytes` on a rank; None if none fits."""
     fitting = [
         plan
         for plan in plans(model, gpus, global_batch, most_chunks, overlap)

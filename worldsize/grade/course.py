@@ -145,7 +145,7 @@ def _lab(root: Path, stem: str) -> CourseLab:
 
 
 def _functions(check: str, name: str) -> tuple[str, ...]:
-    """Return ("shards", "more") for a check cell with `check.shards(shards, more)`."""
+    """Return ("shards", "more") for a release's check cell with `check.shards(shards, more)`."""
     for node in ast.walk(ast.parse(check)):
         match node:
             case ast.Call(func=ast.Attribute(attr=called), args=given) if called == name:
@@ -154,7 +154,7 @@ def _functions(check: str, name: str) -> tuple[str, ...]:
 
 
 def _imports(sources: tuple[str, ...]) -> list[str]:
-    """Return the modules that the sources import, with this package's own modules that they import by name."""
+    """Return the modules that the release's sources import, with this package's own modules that they import by name."""
     package = Path(worldsize.__file__).parents[1]
     modules: set[str] = set()
     for source in sources:

@@ -165,7 +165,7 @@ class _Decoder:
 
 
 def sides(shape: Any) -> bool:
-    """Return whether `shape` is a list of at most 12 plausible lengths."""
+    """Return whether a frame's `shape` is a list of at most 12 plausible lengths."""
     if not isinstance(shape, list) or len(shape) > 12:
         return False
     return all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)

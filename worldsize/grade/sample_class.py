@@ -73,7 +73,7 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmi
 
 
 def _one_mistake(lab: CourseLab, every: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Return every answer but one: the lab's mistake of `MISTAKES`, or else the last exercise left unwritten."""
+    """Return a made-up student's answers, one wrong: the lab's mistake of `MISTAKES`, else the last exercise left unwritten."""
     last = lab.exercises[-1]
     name, wrong = MISTAKES.get(lab.number, (last.id, ""))
     title = next(exercise.title for exercise in lab.exercises if exercise.id == name)

@@ -30,7 +30,7 @@ def notebooks_in(folder: Path) -> dict[str, Path]:
 
 
 def is_lab_name(text: str) -> bool:
-    """Return True if `text` names a lab as people do, `6`, `06` or `06_ring_all_reduce`, and not a file."""
+    """Return True if `text` names a lab of the course as people do, `6`, `06` or `06_ring_all_reduce`, and not a file."""
     return _NUMBER.fullmatch(text) is not None
 
 

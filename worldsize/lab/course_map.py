@@ -65,7 +65,7 @@ class CourseMap:
 
     @property
     def layers(self) -> list[list[MappedLab]]:
-        """The labs by the longest path to them, each layer in order of numbers."""
+        """The map's labs by the longest path to them, each layer in order of numbers."""
         depth: dict[str, int] = {}
         for _ in self.labs:  # as many rounds as labs are enough for any chain
             for lab in self.labs:

@@ -107,7 +107,7 @@ def notebook_shell() -> Any:
 
 
 def _that_ran(shell: Any) -> list[PythonCell]:
-    """Return the cells that ran, In[1] first, as a grader reads them; IPython does not count blank lines above a cell."""
+    """Return the cells that ran, In[1] first, to be handed in; IPython does not count blank lines above a cell."""
     sources = list(shell.user_ns.get("In", ()))  # IPython's transformed text
     typed = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())[: len(sources)]
     sources[: len(typed)] = typed
@@ -115,7 +115,7 @@ def _that_ran(shell: Any) -> list[PythonCell]:
 
 
 def _files(shell: Any, read: list[PythonCell]) -> dict[str, str]:
-    """Return the notebook's file name of each cell that ran, by its text without trailing whitespace."""
+    """Return, for what is handed in, the file name of each cell that ran, by its text without trailing whitespace."""
     by_source = {source.rstrip(): file for file, source in cell_sources()}
     names = {}
     for source, cell in zip(shell.user_ns.get("In", ())[1:], read, strict=False):
@@ -125,7 +125,7 @@ def _files(shell: Any, read: list[PythonCell]) -> dict[str, str]:
 
 
 def _taken_along(choice: ChosenCells, asked: list[AskedExercise], titles: Mapping[str, Title | None]) -> TakenAlong:
-    """Return the parts of other cells that go along with the exercise that is asked, if it is one of the lab's."""
+    """Return the parts of other cells to be handed in along with the exercise that is asked, if it is one of the lab's."""
     if not asked:
         return TakenAlong()
 
@@ -136,7 +136,7 @@ def _taken_along(choice: ChosenCells, asked: list[AskedExercise], titles: Mappin
 
 
 def _sources(choice: ChosenCells, taken: TakenAlong, read: list[PythonCell], files: dict[str, str]) -> list[str]:
-    """Return the cells that count, with the parts that go along; `files` gets the cell of each part."""
+    """Return the cells that count when handed in, with the parts that go along; `files` gets the cell of each part."""
     sources = list(choice.setups)
     for cell in taken.cells:
         for _, source in cell.one_by_one():
@@ -146,7 +146,7 @@ def _sources(choice: ChosenCells, taken: TakenAlong, read: list[PythonCell], fil
 
 
 def rebuild(sources: Iterable[str], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the namespace that the cells that count make by themselves, run in order.
+    """Return the namespace that the handed-in cells make by themselves, run in order.
 
     A cell that fails leaves the names it made so far. `files` maps a cell's text, without trailing whitespace, to its file name
     in the notebook.
@@ -161,7 +161,7 @@ def rebuild(sources: Iterable[str], files: Mapping[str, str] = MappingProxyType(
 
 
 def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
-    """Return the names that `fn` needs and that the cells that count do not define.
+    """Return the names that `fn` needs and that the handed-in cells do not define.
 
     Functions of `namespace` that `fn` calls are searched too.
     """
@@ -199,7 +199,7 @@ def _is_another(fn: Callable, rebuilt: Callable) -> bool:
 
 
 def _instructions(code: CodeType) -> tuple:
-    """Return a function's instructions, independent of where it is written."""
+    """Return a function's instructions, to compare it with what is handed in, wherever it is written."""
     constants = [_instructions(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, tuple(constants)
 

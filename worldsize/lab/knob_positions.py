@@ -23,7 +23,7 @@ MOST_POSITIONS = 60
 
 
 def drawn_first(draw: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the picture at the starting `values`, and how the others are computed beforehand.
+    """Return the knobs' picture at the starting `values`, and how the others are computed beforehand.
 
     The second is "in simulated time" or "by formula"; "" if a position needs ranks, or no pictures are wanted.
     """

@@ -56,12 +56,12 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
 
 
 def _drawn(picture: Any) -> tuple[str, str]:
-    """Return a picture as HTML and as text; drawing is slow, so draw once for both."""
+    """Return the knobs' picture as HTML and as text; drawing is slow, so draw once for both."""
     return picture._repr_html_(), getattr(picture, "alt", "")
 
 
 class Panel:
-    """The controls, the picture below them, and the redrawing."""
+    """The panel of knobs, the picture below them, and the redrawing."""
 
     def __init__(self, draw: Callable, choices: dict[str, Sequence[Any]], values: dict[str, Any]) -> None:
         import ipywidgets
@@ -91,7 +91,7 @@ class Panel:
         self.again.on_click(lambda button: self.turn())
 
     def turn(self) -> None:
-        """Draw anew. Errors are shown beside the controls, because a callback's exception stays invisible."""
+        """Redraw from the knobs. Errors are shown beside the controls, because a callback's exception stays invisible."""
         self._say("running …")
         try:
             with unobserved():
@@ -115,7 +115,7 @@ class Panel:
         return ", ".join(f"{_label(name)} = {_said(field.value)}" for name, field in self.fields.items())
 
     def _lasting(self, drawn: tuple[str, str]) -> tuple[str, str]:
-        """Return the remains after the kernel has gone, as HTML and as text: the picture and its values."""
+        """Return the knobs' remains after the kernel has gone, as HTML and as text: the picture and its values."""
         shown, alt = drawn
         words = f"with {self._values()}; run this cell for the controls"
         return f"{shown}<p><em>{html.escape(words)}</em></p>", f"{alt}\n{words}".lstrip()

@@ -49,7 +49,7 @@ class Lab:
         return self._file.path
 
     def predict(self, id: str, question: str, unit: str, answer: float | None = None) -> None:
-        """Ask for a number in `unit`: a field in a live kernel. A headless run takes `answer`, else the last number."""
+        """Ask for the prediction in `unit`: a field in a live kernel. A headless run takes `answer`, else the last number."""
         if answer is not None:
             answer = _finite(answer, f"lab.predict({id!r}): answer")
 
@@ -168,7 +168,7 @@ class Lab:
         return list(history[0].numbers)
 
     def record(self, verdict: Any) -> None:
-        """Keep a verdict's points; the latest counts, as in a grade, so a later failure lowers them."""
+        """Keep a verdict's points in the lab; the latest counts, as in a grade, so a later failure lowers them."""
         earned = 0 if verdict.state == "not yet" else verdict.points
         self._set("points", verdict.exercise, earned=earned, possible=verdict.possible, state=verdict.state)
 
@@ -178,7 +178,7 @@ class Lab:
         return sum(entry["earned"] for entry in counted_points(self._file.read()).values())
 
     def rows(self) -> tuple[SummaryRow, ...]:
-        """Return every question in the order asked, then the measurements without a question."""
+        """Return every question of the lab in the order asked, then the measurements without a question."""
         state = self._file.read()
         return tuple(_row(state, id) for id in {**state["predictions"], **state["measurements"]})
 
@@ -223,7 +223,7 @@ def _row(state: dict[str, Any], id: str) -> SummaryRow:
 
 
 def _finite(value: Any, where: str) -> float:
-    """Return `value` as a float, from anything that `float` takes (NumPy scalars, tensors of one element).
+    """Return a measured `value` as a float, from anything that `float` takes (NumPy scalars, tensors of one element).
 
     Raises ValueError unless the number is finite.
     """

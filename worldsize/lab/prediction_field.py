@@ -54,7 +54,7 @@ LAYOUT = (
 
 
 class PredictionField:
-    """The displayed card of one question. `save` gets each new number, or None for an emptied field.
+    """The displayed card for one prediction. `save` gets each new number, or None for an emptied field.
 
     `answer` is called after each change and each measurement. It returns the prediction's error as HTML and as text, both empty
     until there is a measurement.
@@ -157,7 +157,7 @@ def _switch(widget: Any, name: str, on: bool) -> None:
 
 
 def _lasting(question: str, value: float | None, unit: str, answer: str) -> tuple[str, str]:
-    """Return the remains of the card after its kernel is gone, as HTML and as text."""
+    """Return the remains of a prediction's card after its kernel is gone, as HTML and as text."""
     todo = "type one" if value is None else "change it"
     said = f"{answer or _said(value, unit)}; run this cell to {todo}"
     return f"{pages.inline_code(question)} <em>{html.escape(said)}</em>", f"{question.replace('`', '')} {said}"

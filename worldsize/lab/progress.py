@@ -97,7 +97,7 @@ def course_progress() -> CourseProgress:
 
 
 def next_lab(number: str) -> str:
-    """Return the lab after lab `number`, such as "Lab 07: TensorFlow by hand"; "" after the last released lab."""
+    """Return the lab to progress to after lab `number`, such as "Lab 07: TensorFlow by hand"; "" after the last released lab."""
     later = [other for other in EXERCISES if other > number]
     if not later:
         return ""

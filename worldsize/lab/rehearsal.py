@@ -34,7 +34,7 @@ class Rehearsal:
 
 
 def rehearsed(rows: Any, known: Sequence[float | None]) -> Rehearsal:
-    """Test the rows (low, middle, high); `known` has each row's measurement, None where it is closed."""
+    """Rehearse the rows (low, middle, high); `known` has each row's measurement, None where it is closed."""
     complaint = no_intervals(rows, len(known))
     if complaint:
         return Rehearsal("", complaint + ".")

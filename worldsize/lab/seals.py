@@ -45,7 +45,7 @@ def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
 
 
 def words(seal: Seal, before: Sequence[Seal]) -> str:
-    """Return a lab's sentence about a new seal; `before` are the seals that it kept already."""
+    """Return a lab's sentence about a newly sealed forecast; `before` are the seals that it kept already."""
     summary = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
     for previous in before:
         if previous.digest == seal.digest:
@@ -57,7 +57,7 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
 
 
 def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str:
-    """Return a lab's text after a refusal: the reason `why`, and the fate of earlier seals."""
+    """Return a lab's text after a refusal to seal: the reason `why`, and the fate of earlier seals."""
     sentences = [why]
     if any(seal.opened for seal in before):
         sentences.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and still counts.")

@@ -37,14 +37,14 @@ def state_folder() -> Path:
 
 
 class LabFile:
-    """A JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
+    """A lab's state as a JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known = _empty()
 
     def read(self) -> State:
-        """Return the file's current content; an empty state if there is no file yet."""
+        """Return the lab's current state; an empty state if there is no file yet."""
         try:
             self._known = load_state(self.path)
         except FileNotFoundError:
@@ -56,7 +56,7 @@ class LabFile:
         return self._known
 
     def update(self, change: Callable[[State], None]) -> None:
-        """Apply `change` to the newest content and replace the file. Raises OSError if it cannot be written."""
+        """Apply `change` to the newest state and replace the file. Raises OSError if it cannot be written."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=LOCK_TIMEOUT_S):
@@ -129,7 +129,7 @@ def load_state(path: Path) -> State:
 
 
 def counted_points(state: State) -> dict[str, dict]:
-    """Return the points of exercises, without exercises that a later release removed."""
+    """Return the points of exercises in a state, without exercises that a later release removed."""
     return {exercise: kept for exercise, kept in state["points"].items() if exercise not in RETIRED}
 
 
@@ -164,7 +164,7 @@ def _is_sound(section: str, entry: object) -> bool:
 
 
 def is_finite_number(value: object) -> bool:
-    """Return True for a number of JSON that is finite as a float."""
+    """Return True for a number of a state's JSON that is finite as a float."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
 

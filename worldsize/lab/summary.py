@@ -25,7 +25,7 @@ HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A question; `predicted` and `measured` are None where there is no number yet."""
+    """A question's row of the summary; `predicted` and `measured` are None where there is no number yet."""
 
     id: str
     question: str
@@ -89,7 +89,7 @@ class SummaryRow:
 
 
 def reach(rows: Iterable[SummaryRow]) -> int:
-    """Return the powers of ten that the strips of these rows reach to each side, at most `MOST_DECADES`."""
+    """Return the powers of ten that the strips of the summary's rows reach to each side, at most `MOST_DECADES`."""
     off = [abs(row.decades) for row in rows if row.decades is not None]
     return min(MOST_DECADES, max(1, math.ceil(max(off, default=0))))
 
@@ -120,7 +120,7 @@ def compare(predicted: float, measured: float, unit: str = "") -> str:
 
 @dataclass(frozen=True)
 class Score:
-    """The points of one exercise at its latest check."""
+    """The summary's points of one exercise at its latest check."""
 
     exercise: str
     earned: float
@@ -196,7 +196,7 @@ class Summary:
     __repr__ = __str__
 
     def _table(self) -> list[str]:
-        """Return the table for a terminal: each question wrapped, the row's other cells beside its first line."""
+        """Return the summary for a terminal: each question wrapped, the row's other cells beside its first line."""
         if not self.rows:
             return ["no predictions yet"]
 

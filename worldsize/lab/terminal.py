@@ -81,7 +81,7 @@ def terminal(
 
 
 def _follow(process: subprocess.Popen, log: int, timeout_s: float) -> bool:
-    """Print the output until the command has ended; return False if the time limit comes first."""
+    """Print the command's output until the command has ended; return False if the time limit comes first."""
     deadline_s, shown = time.monotonic() + timeout_s, 0
     text = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -123,7 +123,7 @@ def _end(process: subprocess.Popen, mark: str) -> None:
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    """Return the living processes with this mark."""
+    """Return the command's living processes, which have this mark."""
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # gone, a zombie, or not ours to read

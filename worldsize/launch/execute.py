@@ -139,7 +139,7 @@ def callers_state(seed: int | None) -> dict[str, Any]:
 
 
 def _children() -> str | None:
-    """Return how the caller has told multiprocessing to start processes; None if in the platform's usual way."""
+    """Return how a launch's caller has told multiprocessing to start processes; None if in the platform's usual way."""
     chosen = multiprocessing.get_start_method(allow_none=True)
     return None if chosen == multiprocessing.get_all_start_methods()[0] else chosen
 
@@ -177,7 +177,7 @@ def _run_dir(engine: LocalEngine) -> Path:
 
 
 def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
-    """Pass the ranks' output to the observers until the outcome comes, and return the outcome."""
+    """Pass a launch's output to the observers until the outcome comes, and return the outcome."""
     observers = launches.observers
     tails = []
     for rank in range(job.world_size):
@@ -228,7 +228,7 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
 
 
 def _stop(engine: LocalEngine, run: Run, ranks: LocalRanks | None, within_s: float) -> Outcome:
-    """Stop the ranks after an interrupt, undeterred by further ones; end the agent if no outcome comes in time."""
+    """Stop the launched ranks after an interrupt, undeterred by further ones; end the agent if no outcome comes in time."""
     if ranks is None:  # nothing was started yet
         return Outcome(status="stopped")
 
@@ -268,7 +268,7 @@ def _publish(run: Run, tails: list[OutputTail], observers: tuple[Observer, ...],
 
 
 def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
-    """Fill in the run, and return the error to raise, or None."""
+    """Fill in the `Run` at the end of a launch, and return the error to raise, or None."""
     if outcome.status == "done":
         outcome = _take_results(run, job, outcome)
     run.outcome = outcome
@@ -306,7 +306,7 @@ def _without_groups() -> Iterator[None]:
 
 
 def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
-    """Read each rank's result, None for a rank that was not awaited; an unreadable result makes the run fail."""
+    """Read each launched rank's result, None for a rank that was not awaited; an unreadable result makes the run fail."""
     results: list[Any] = [None] * job.world_size
     for rank in sorted(outcome.returned):
         try:

@@ -73,7 +73,7 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: Device = "auto",
 ) -> Run:
-    """Launch for a check or a sheet: always on this machine, without observers, and without changing `last_run`."""
+    """Launch a function for a check or a sheet: always on this machine, without observers, and without changing `last_run`."""
     check_arguments(fn, args, timeout_s, None)
     check_run_arguments(world_size, link, device)
 

@@ -18,7 +18,7 @@ MOST_RICH_BYTES = 8_000_000  # for all pictures and tables of one cell or launch
 
 @dataclass(frozen=True)
 class Piece:
-    """Text, or a bundle by MIME type; the other is empty."""
+    """A piece of a rank's output: text, or a bundle by MIME type; the other is empty."""
 
     text: str = ""
     bundle: Bundle = ()
@@ -26,7 +26,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that put out the same."""
+    """A group of ranks with the same output."""
 
     ranks: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -86,7 +86,7 @@ def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
 
 
 def _shown(line: bytes) -> tuple[int, Bundle]:
-    """Return a bundle and its position in the log; (0, ()) for a malformed line."""
+    """Return a rank's bundle and its position in the log; (0, ()) for a malformed line."""
     kinds = (*TYPES, "text/plain")
     try:
         row = json.loads(line)
@@ -110,7 +110,7 @@ def _add_text(pieces: list[Piece], data: bytes) -> None:
 
 
 def as_seen(text: str) -> str:
-    """Return text as a terminal shows it: a carriage return overwrites the line, so a progress bar keeps its last state."""
+    """Return output as a terminal shows it: a carriage return overwrites the line, so a progress bar keeps its last state."""
     if "\r" not in text:
         return text
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -149,7 +149,7 @@ class OutputTail:
 
 
 class Tail:
-    """Reads new text of a growing file: whole lines, or with `partial_lines` everything so far."""
+    """Reads new text of a growing output file: whole lines, or with `partial_lines` everything so far."""
 
     def __init__(self, path: Path, partial_lines: bool = False) -> None:
         self._path = path
@@ -158,7 +158,7 @@ class Tail:
         self._rest = b""
 
     def new_text(self, until_bytes: int | None = None) -> str:
-        """Return the text since the last call, at most to the file's byte `until_bytes`."""
+        """Return a rank's text since the last call, at most to the file's byte `until_bytes`."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._read_bytes)

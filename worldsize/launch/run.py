@@ -75,7 +75,7 @@ class Run:
         return self.world_size
 
     def name(self, rank: int) -> str:
-        """Return "rank 2" or "worker 1"."""
+        """Return a rank's name in this `Run`: "rank 2" or "worker 1"."""
         return failures.name(rank, self.tasks)
 
     def why_no_result(self, rank: int) -> str:
@@ -98,11 +98,11 @@ class Run:
         return RunFiles(self.dir)
 
     def log_path(self, rank: int | str) -> Path:
-        """Return the file with everything that the rank printed."""
+        """Return the file with everything that the rank printed in this run."""
         return self.files.of(self._rank("log", rank), "log")
 
     def log(self, rank: int | str | None = None) -> str:
-        """Return everything that `rank` printed; without a rank, every rank's lines, tagged."""
+        """Return everything that `rank` printed in this run; without a rank, every rank's lines, tagged."""
         if rank is not None:
             return _text(self.log_path(rank))
 
@@ -178,7 +178,7 @@ class Observer:
 
 @dataclass
 class KernelLaunches:
-    """The launches of one kind in this kernel: their observers and the latest run.
+    """The launches of one kind in this kernel: their `Observer`s and the latest `Run`.
 
     With `partial_lines` observers get a line while it grows, such as a progress bar. `ask` gets the prompts of ranks that
     wait in a debugger, and returns a command for one of them.
@@ -227,7 +227,7 @@ def observe(observer: Observer) -> None:
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Run the block without observers, except those that `hears_all`: its runs belong to a picture that is drawn later."""
+    """Run the block without `Observer`s, except those that `hears_all`: its runs belong to a picture that is drawn later."""
     observers = STUDENTS_LAUNCHES.observers
     STUDENTS_LAUNCHES.observers = tuple(observer for observer in observers if observer.hears_all)
     try:

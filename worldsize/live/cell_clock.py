@@ -23,7 +23,7 @@ AGAIN_S = 1.0  # between looks, once there is one
 
 
 class CellClock:
-    """The line's clock. `show(text)` makes a line, and returns a function that replaces its text."""
+    """The clock of the line under a working cell. `show(text)` makes a line, and returns a function that replaces its text."""
 
     def __init__(self, show: Callable[[str], Callable[[str], None]], now: Callable[[], float] = time.monotonic) -> None:
         self._show = show
@@ -38,7 +38,7 @@ class CellClock:
         self._ended.set()
 
     def begins(self, soon: bool = False) -> None:
-        """Begin a cell, and watch it in a thread until `ends`; `soon` is for a cell that began before."""
+        """Begin a cell's clock, and watch it in a thread until `ends`; `soon` is for a cell that began before."""
         self.restart()
         if soon:
             self._heard_s -= FIRST_S
@@ -53,23 +53,23 @@ class CellClock:
         self._change, self._doing, self._runs, self._has_said = None, "", 0, False
 
     def ends(self) -> None:
-        """End the cell; its line, if any, says how long the cell took where that was long, else it goes."""
+        """End the cell's clock; its line, if any, says how long the cell took where that was long, else it goes."""
         self._ended.set()
         if self._change is not None:
             took_s = self._now() - self._began_s
             self._change(f"took {took_s:.0f} s" if took_s >= LONG_S else "")
 
     def says(self, doing: str) -> None:
-        """Set the words for what the cell does now."""
+        """Set the words, beside the clock, for what the cell does now."""
         self._doing = doing
 
     def runs(self, ranks: str) -> None:
-        """Count one more run of the cell, on `ranks`."""
+        """Count on the clock's line one more run of the cell, on `ranks`."""
         self._runs += 1
         self._doing = f"run {self._runs}, {ranks}"
 
     def heard(self) -> None:
-        """Note that the cell has put something out."""
+        """Note that the clock's cell has put something out."""
         self._has_said = True
         self._heard_s = self._now()
 
@@ -78,7 +78,7 @@ class CellClock:
         self._ended.set()
 
     def look(self) -> None:
-        """Make the line, or renew it, if it is time to."""
+        """Make the clock's line, or renew it, if it is time to."""
         patience_s = SILENCE_S if self._has_said else FIRST_S
         if self._change is None and self._now() - self._heard_s < patience_s:
             return

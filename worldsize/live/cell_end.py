@@ -15,7 +15,7 @@ PICTURE_MARKS = ("worldsize-picture", "<img ")
 
 
 class CellOutput(Protocol):
-    """An output of the cell that can be replaced."""
+    """An output that can be replaced when its cell ends."""
 
     def close(self, bundle: dict[str, str]) -> None: ...
 
@@ -34,7 +34,7 @@ def at_cell_end(act: Callable[[], None]) -> None:
 
 
 class PlaceholderOutput:
-    """An output with a line of text until something replaces it."""
+    """An output with a line of text until the cell's end replaces it."""
 
     def __init__(self, text: str) -> None:
         from IPython.display import display
@@ -56,7 +56,7 @@ class CellResults:
         self._hears = False
 
     def launched(self) -> None:
-        """Count a launch of the running cell, even one too short to leave a result."""
+        """Count a launch before the cell's end, even one too short to leave a result."""
         if not self._launches:
             at_cell_end(self._count)
         self._launches += 1
@@ -91,7 +91,7 @@ class CellResults:
             output.close(made(is_open))
 
     def _hear(self, message: Any) -> Any:
-        """Count the pictures that the cell itself shows."""
+        """Count the pictures that the cell itself shows before its end."""
         if message.get("msg_type") == "display_data":
             data = message["content"].get("data", {})
             page = data.get("text/html", "")

@@ -21,7 +21,7 @@ _CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
 
 def text_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> str:
-    """Return the output as text; a group with a single line has its name on that line, else above its lines."""
+    """Return the ranks' output as text; a group with a single line has its name on that line, else above its lines."""
     rows: list[str] = []
     for group in groups:
         lines: list[str] = []
@@ -38,7 +38,7 @@ def text_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> st
 
 
 def html_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> str:
-    """Return the output as HTML: tabs where ranks differ, else their one output under their name."""
+    """Return the ranks' output as HTML: tabs where ranks differ, else their one output under their name."""
     foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>' if caption else ""
     if not groups:
         return foot
@@ -84,7 +84,7 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
 
 
 def _face(piece: Piece) -> str:
-    """Return a piece as HTML, in its richest form that needs no script."""
+    """Return a piece of a rank's output as HTML, in its richest form that needs no script."""
     faces = dict(piece.bundle)
     for kind in ("text/html", "image/svg+xml"):
         if kind in faces:

@@ -80,7 +80,7 @@ def _folded(head: str, content: str, is_open: bool = False) -> str:
 
 
 def _cut(lines: Sequence[str]) -> str:
-    """Return the first lines, up to `FOLDED_CHARS` characters, and a pointer to the log if lines are missing."""
+    """Return a result's first lines, up to `FOLDED_CHARS` characters, and a pointer to the log if lines are missing."""
     shown, chars = [], 0
     for line in map(plain, lines):
         chars += len(line) + 1
@@ -91,7 +91,7 @@ def _cut(lines: Sequence[str]) -> str:
 
 
 def state_of(run: Run) -> RunState:
-    """Return the state that a live view would have at the run's end, rebuilt from its files."""
+    """Return, for a run's result, the state that a live view would have at the run's end, rebuilt from its files."""
     state = RunState(run.world_size, run.tasks, run.hosts)
     for row in state.rows:
         state.printed(row.rank, run.log(row.rank).splitlines())
@@ -133,7 +133,7 @@ def picture(run: Run) -> Picture | None:
 
 @dataclass(frozen=True)
 class RankEnd:
-    """A rank's end, for the table; `reason` has details."""
+    """A rank's end, for the result's table; `reason` has details."""
 
     state: RankLife
     reason: str = ""
@@ -144,7 +144,7 @@ class RankEnd:
 
 
 def ends(run: Run) -> list[RankEnd]:
-    """Return how each rank ended."""
+    """Return, for the result, how each rank ended."""
     rank_ends = [RankEnd("stopped")] * run.world_size
     if run.state == "done":
         rank_ends = [RankEnd("done")] * run.world_size
@@ -171,7 +171,7 @@ def ends(run: Run) -> list[RankEnd]:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A rank's row in the table; `more` belongs to the heads after the first two."""
+    """A rank's row in the result's table; `more` belongs to the heads after the first two."""
 
     name: str
     end: RankEnd
@@ -212,7 +212,7 @@ def _size(size_bytes: int) -> str:
 
 
 def caption(run: Run) -> str:
-    """Return one line on the run: how many ranks, how it ended, and how long it took."""
+    """Return one line on a result: how many ranks, how it ended, and how long it took."""
     ranks = units.count(run.world_size, "task" if run.tasks else "rank")
     word = f"not yet: {run.not_yet}" if run.state == "not yet" else run.state
     return f"{ranks}, {word}, {units.seconds(run.wall_s)}"

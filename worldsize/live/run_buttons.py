@@ -50,7 +50,7 @@ def run_text(run: Run) -> str:
 
 
 def _messages(trace: Any) -> list[list[str]]:
-    """Return the first messages as rows: source, destination, tag, size, and the moments of sending and of full receipt."""
+    """Return a page's first messages as rows: source, destination, tag, size, and the moments of sending and of full receipt."""
     start_s = min((t.start_s for t in trace.transfers), default=0.0)
 
     rows = []
@@ -100,7 +100,7 @@ class RunButtons:
 
 @functools.cache
 def buttons_class() -> type:
-    """Return the widget's class, made on first use: headless runs need none of its libraries."""
+    """Return the buttons' widget class, made on first use: headless runs need none of its libraries."""
     import anywidget
 
     class RunButtonsWidget(anywidget.AnyWidget):

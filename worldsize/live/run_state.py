@@ -136,15 +136,15 @@ class RunState:
         row.changed = True
 
     def whole(self) -> dict[str, Any]:
-        """Return everything that is kept, for a front end that knows nothing yet."""
+        """Return the whole state that is kept, for a front end that knows nothing yet."""
         return self._message(self.rows, whole=True)
 
     def news(self) -> dict[str, Any]:
-        """Return the changes since the last message."""
+        """Return the changes of the state since the last message."""
         return self._message([row for row in self.rows if row.changed], whole=False)
 
     def _message(self, rows: Sequence[RankRow], whole: bool) -> dict[str, Any]:
-        """Return a message of these rows, and mark all that it holds as sent."""
+        """Return a message on the state of these rows, and mark all that it holds as sent."""
         ranks = []
         for row in rows:
             ranks.append(_facts(row, whole))
@@ -170,7 +170,7 @@ def _doing(progress: Progress) -> tuple[str, str]:
 
 
 def plain(line: str) -> str:
-    """Return a printed line without colors and control characters, cut to `LINE_CHARS`.
+    """Return a line, for the state, without colors and control characters, cut to `LINE_CHARS`.
 
     As in a terminal, text that a carriage return overwrote is gone.
     """

@@ -33,7 +33,7 @@ def lines_of(text: str) -> list[str]:
 
 
 class Screenful:
-    """A filter that tags the first lines of a run by rank, and counts the others."""
+    """A filter of text that tags the first lines of a run by rank, and counts the others."""
 
     def __init__(self, tasks: failures.TaskNames = ()) -> None:
         self._tasks = tasks
@@ -139,13 +139,13 @@ class TextLines(Observer):
 
 
 def say(lines: list[str]) -> None:
-    """Print lines with one write, since each write is a message to the front end."""
+    """Print a run's lines with one write, since each write is a message to the front end."""
     if lines:
         print("\n".join(lines))
 
 
 def last_words(run: Run) -> list[str]:
-    """Return the lines that end a run's output: "not yet: …" for an exercise, and the launcher's notes."""
+    """Return the lines of text that end a run's output: "not yet: …" for an exercise, and the launcher's notes."""
     notes = [f"note: {note}" for note in run.notes]
     if run.state == "not yet":
         return [f"not yet: {run.not_yet}", *notes]
@@ -168,7 +168,7 @@ def in_notebook() -> bool:
 
 
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:
-    """Show a run's picture and table in a notebook, or the table alone in a terminal."""
+    """Show a run's picture and table in a notebook, or the table alone, as text, in a terminal."""
     made = result.bundle(run, run_state, lines)
     if in_notebook():
         sys.modules["IPython"].display.display(made, raw=True)

@@ -179,7 +179,7 @@ class LiveView(TextLines):
         self._offered.append(run)
 
     def _close_at_cell_end(self, window: CellOutput, run: Run, run_state: RunState) -> None:
-        """Replace `window` at the cell's end by picture and table, with the lines that were held back folded below."""
+        """Replace the live `window` at the cell's end by picture and table, with the lines that were held back folded below."""
         lines, self._held = self._held, []
 
         def made(is_open: bool) -> dict[str, str]:
@@ -208,7 +208,7 @@ class LiveView(TextLines):
 
 
 class LiveWindow:
-    """A view in the launching cell, which sends a run's news to the browser until something replaces it."""
+    """A live view in the launching cell, which sends a run's news to the browser until something replaces it."""
 
     def __init__(self, setup: str, run_state: RunState, began_s: float) -> None:
         from IPython.display import display
@@ -229,7 +229,7 @@ class LiveWindow:
         self._handle = display(data, raw=True, display_id=True)
 
     def refresh(self, state: str, now: bool = False) -> None:
-        """Send the news, or everything if due. Without `now`, send nothing within `MESSAGE_S` of the last message."""
+        """Send the view news, or everything if due. Without `now`, send nothing within `MESSAGE_S` of the last message."""
         now_s = time.monotonic()
         if not now and now_s - self._sent_s < MESSAGE_S:
             return
@@ -250,7 +250,7 @@ class LiveWindow:
         self._widget.send(self._message(content, state, whole))
 
     def close(self, bundle: dict[str, str]) -> None:
-        """Replace the view by `bundle` in the same output."""
+        """Replace the live view by `bundle` in the same output."""
         self._handle.update(bundle, raw=True)
         self._widget.close()
 
@@ -262,14 +262,14 @@ class LiveWindow:
 
 
 def script() -> str:
-    """Return the widget's JavaScript module, joined from its four scripts."""
+    """Return the live view's JavaScript module, joined from its four scripts."""
     here = Path(__file__).parent
     return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "room.js", "view.js"))
 
 
 @functools.cache
 def widget_class() -> type:
-    """Return the widget's class, made on first use: headless runs need none of its libraries."""
+    """Return the live view's widget class, made on first use: headless runs need none of its libraries."""
     import anywidget
     import traitlets
 

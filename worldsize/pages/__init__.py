@@ -54,14 +54,14 @@ def _environment() -> jinja2.Environment:
 
 
 def _readable(value: object) -> object:
-    """Replace control and direction characters in a text; leave marked HTML as it is."""
+    """Replace control and direction characters in a page's text; leave marked HTML as it is."""
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
     return "".join(c if c in _KEPT or unicodedata.category(c)[0] != "C" else "\ufffd" for c in value)
 
 
 def _cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Shorten a text, since a student's may have any length."""
+    """Shorten a text on a page, since a student's may have any length."""
     return text if len(text) <= most else f"{text[:most]} …"
 
 

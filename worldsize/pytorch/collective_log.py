@@ -56,7 +56,7 @@ class PeerCall:
 
 
 def channel(group: str, src: int | None, dst: int | None, tag: int) -> str:
-    """Return the name of the messages from `src` (None: from anyone) to `dst` under a tag, in order within a group."""
+    """Return the logged name of the messages from `src` (None: from anyone) to `dst` under a tag, in order within a group."""
     return f"{group} {'*' if src is None else src}>{dst} {tag}"
 
 

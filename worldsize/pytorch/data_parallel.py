@@ -27,7 +27,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Cards:
-    """The record of `count` cards of one process and, if they are emulated, the copies between them.
+    """DataParallel's record of `count` cards of one process and, if they are emulated, the copies between them.
 
     A copy over `link` takes the link's time; copies leave one after another, because they share card 0's link.
     """
@@ -60,7 +60,7 @@ class Cards:
 
     @contextmanager
     def collective(self, op: str, size_bytes: int) -> Iterator[None]:
-        """Note that all cards take part in `op` meanwhile."""
+        """Note that all of DataParallel's cards take part in `op` meanwhile."""
         start_s = self.now()
         yield
         for card in range(self.count):
@@ -127,7 +127,7 @@ class Emulated(nn.Module):
             return [sum(of_all[1:], of_all[0]) for of_all in zip(*arrived, strict=True)]
 
     def _scattered(self, whole: torch.Tensor, parts: Tensors) -> list[torch.Tensor]:
-        """Return the parts of a tensor, each on its card."""
+        """Return a tensor scattered in parts, each on its card."""
         with self._cards.collective("scatter", whole.nbytes):
             return [self._cards.move([part], 0, card)[0] for card, part in enumerate(parts)]
 

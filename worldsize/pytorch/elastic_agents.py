@@ -53,11 +53,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class _OutOfTime(Exception):
-    """The time limit is over."""
+    """The agents' time limit is over."""
 
 
 class _Notes:
-    """The rows in their file, and the lines printed about them."""
+    """The agents' rows in their file, and the lines printed about them."""
 
     def __init__(self) -> None:
         self._begin_s = time.monotonic()

@@ -37,7 +37,7 @@ _OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall")  # c10d's own operat
 
 @dataclass(frozen=True)
 class HeldParameter:
-    """A parameter: its `whole` shape, and the `local` shape that this rank holds."""
+    """A parameter in a fake world: its `whole` shape, and the `local` shape that this rank holds."""
 
     name: str
     whole: tuple[int, ...]
@@ -46,7 +46,7 @@ class HeldParameter:
 
 @dataclass(frozen=True)
 class CollectiveCalls:
-    """The number of calls of one collective in a step, and the bytes of this rank's inputs to them."""
+    """The number of calls of one collective in a fake rank's step, and the bytes of this rank's inputs to them."""
 
     op: str
     calls: int
@@ -147,7 +147,7 @@ fake_world._answer(Path(sys.argv[2]), Path(sys.argv[3]))
 
 
 def _answer(job: Path, answer: Path) -> None:
-    """Do the job in the new process, and write (the result, the failure as text)."""
+    """Do the fake rank's job in the new process, and write (the result, the failure as text)."""
     result, failure = None, ""
     try:
         result = _step(*cloudpickle.loads(job.read_bytes()))

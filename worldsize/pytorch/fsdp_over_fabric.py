@@ -26,7 +26,7 @@ TAG = 1  # of gathers, to keep them apart from a reduce-scatter's parts
 
 
 class _Gathering(dist._Work):
-    """A gather that has begun; it ends when FSDP waits for it."""
+    """FSDP's gather over the fabric that has begun; it ends when FSDP waits for it."""
 
     def __init__(self, fabric: Fabric, out: torch.Tensor, handles: Sequence[Handle]) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Done(dist._Work):
-    """A collective that was over before its call returned; its future holds the tensors."""
+    """A group's collective that was over before its call returned; its future holds the tensors."""
 
     def __init__(self, tensors: Any) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class FabricGroup(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        """Send each tensor whole from the root to every other rank."""
+        """Send over the fabric each tensor whole from the root to every other rank."""
         root = 0 if opts is None else opts.rootRank
         for x in tensors:
             if self.rank() != root:
@@ -88,7 +88,7 @@ class FabricGroup(dist.ProcessGroup):
         return Done(list(tensors))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
-        """Send each rank's tensor whole to every other rank."""
+        """Send over the fabric each rank's tensor whole to every other rank."""
         for given, own in zip(outputs, inputs, strict=True):
             self._gather(list(given), own.detach())
         return Done([list(given) for given in outputs])
@@ -105,7 +105,7 @@ class FabricGroup(dist.ProcessGroup):
     # ---- messages ----------------------------------------------------------------------------
 
     def _gather(self, given: Tensors, own: torch.Tensor) -> None:
-        """Gather every rank's tensor into `given`, by rank."""
+        """Gather over the fabric every rank's tensor into `given`, by rank."""
         handles = self._begin_to_others(own)
 
         for rank, landing in enumerate(given):

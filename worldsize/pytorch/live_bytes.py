@@ -37,7 +37,7 @@ class LiveBytes(TorchDispatchMode):
         return False
 
     def know(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count these tensors from now on."""
+        """Count these tensors' bytes from now on."""
         for x in tensors:
             local = getattr(x, "_local_tensor", x)  # a DTensor's part on this rank
             self._storages.add(local.untyped_storage())

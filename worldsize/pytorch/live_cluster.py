@@ -192,7 +192,7 @@ class _Supervisor:
                 end.close()
 
     def _wait(self, at_most_s: float) -> None:
-        """Wait until a rank has died, at most `at_most_s` seconds."""
+        """Wait until a rank of the cluster has died, at most `at_most_s` seconds."""
         multiprocessing.connection.wait([rank.sentinel for rank in self.ranks], at_most_s)
 
     def end(self) -> None:
@@ -204,7 +204,7 @@ class _Supervisor:
 
 
 def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Supervisor) -> None:
-    """Train in a rank until it is killed or has lost another rank."""
+    """Train in a rank of the cluster until it is killed or has lost another rank."""
     own = [here for here, _ in lines] if rank == 0 else [lines[rank][1]]
     for pair in lines:
         for end in pair:
@@ -246,7 +246,7 @@ def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Sup
 
 
 def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:
-    """Replace x by the sum of all ranks' x, through rank 0. Ends this process if another rank is lost."""
+    """Replace x by the sum of all ranks' x, through the cluster's rank 0. Ends this process if another rank is lost."""
     try:
         if rank:
             lines[0].sendall(x.tobytes())
@@ -262,7 +262,7 @@ def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:
 
 
 def exactly(line: socket.socket, count: int) -> bytes:
-    """Return the next `count` bytes from a socket. Raises EOFError if its other end is gone."""
+    """Return the next `count` bytes from a live rank's socket. Raises EOFError if its other end is gone."""
     data = b""
     while len(data) < count:
         part = line.recv(count - len(data))
@@ -273,10 +273,10 @@ def exactly(line: socket.socket, count: int) -> bytes:
 
 
 def _sample(step: int, rank: int) -> np.ndarray:
-    """Return a rank's numbers for a step: eighths, so that the sum over ranks is exact in any order."""
+    """Return a live rank's numbers for a step: eighths, so that the sum over ranks is exact in any order."""
     return np.random.default_rng((step, rank)).integers(-8, 9, _NUMBERS) / 8
 
 
 def _update(weights: np.ndarray, total: np.ndarray, ranks: int) -> None:
-    """Take a step of gradient descent on the mean of ½ |weights − sample|²."""
+    """Take a live cluster's step of gradient descent on the mean of ½ |weights − sample|²."""
     weights -= _RATE * (weights - total / ranks)

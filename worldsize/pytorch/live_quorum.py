@@ -39,7 +39,7 @@ _ALONE = 75  # exit code of a rank whose supervisor is gone
 
 @dataclass(frozen=True)
 class QuorumPlan:
-    """A plan for `ranks` ranks during `run_s` seconds; `hour_s` seconds stand for one hour in their reports.
+    """A quorum training's plan for `ranks` ranks during `run_s` seconds; `hour_s` seconds stand for one hour in their reports.
 
     `failures` are (second, rank). The successor of a killed rank starts `away_s` seconds after the kill.
     """
@@ -341,7 +341,7 @@ def _measured(plan: QuorumPlan, steps: list[tuple[float, int, bool]], events: li
 
 
 def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], state: State, one_step: OneStep) -> None:
-    """Run a rank until it is killed, the run ends, or the supervisor is gone."""
+    """Run a quorum's rank until it is killed, the run ends, or the supervisor is gone."""
     for line in inherited:  # a fork's open copies would hide the end of the other ranks' sockets
         line.close()
     try:
@@ -357,12 +357,12 @@ def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], sta
 
 
 def _put(line: socket.socket, value: Any, ends: Sequence[socket.socket] = ()) -> None:
-    """Send a value over a socket; the sockets `ends` travel along."""
+    """Send a quorum's value over a socket; the sockets `ends` travel along."""
     data = pickle.dumps(value)
     socket.send_fds(line, [len(data).to_bytes(_LENGTH, "big")], [end.fileno() for end in ends])
     line.sendall(data)
 
 
 def _take(line: socket.socket) -> Any:
-    """Return the next value from a socket; raise EOFError if its other end is gone."""
+    """Return the quorum's next value from a socket; raise EOFError if its other end is gone."""
     return pickle.loads(exactly(line, int.from_bytes(exactly(line, _LENGTH), "big")))

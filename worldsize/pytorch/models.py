@@ -73,7 +73,7 @@ def tensors(dataset: Dataset, train: int | None = None, test: int | None = None)
 
 
 def flat(values: list[torch.Tensor]) -> torch.Tensor:
-    """Return a model's parameters or gradients as one vector, to compare or to send.
+    """Return a model's parameters or gradients as one vector, for labs to compare or to send.
 
     Shape [sum of sizes].
     """
@@ -89,7 +89,7 @@ def _images(images: np.ndarray) -> torch.Tensor:
 
 @contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Draw from `seed` inside, and leave torch's own generator as it was; with None, draw from that generator."""
+    """Draw a model from `seed` inside, and leave torch's own generator as it was; with None, draw from that generator."""
     if seed is None:
         yield
         return

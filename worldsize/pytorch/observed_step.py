@@ -104,7 +104,7 @@ def together(testimonies: Iterable[ObservedStep]) -> Trace:
 
 
 def received_bytes() -> dict[tuple[int, int], int]:
-    """Return the system's count of bytes received on each of this process's TCP connections.
+    """Return, as one witness, the system's count of bytes received on each of this process's TCP connections.
 
     {(own port, peer's port): bytes received}; empty if the system does not count.
     """
@@ -152,7 +152,7 @@ def quietly() -> Iterator[None]:
 
 
 def _wait_for_threads() -> None:
-    """Wait until gloo's threads are through with every collective, a second at most.
+    """Wait until gloo's threads are through with every collective of the observed step, a second at most.
 
     DDP goes on once its result is there, but a thread of gloo tells the profiler of the end a moment later.
     """
@@ -164,7 +164,7 @@ def _wait_for_threads() -> None:
 
 
 def _meet(world_size: int) -> None:
-    """Wait for all ranks through the launch's store, which sends nothing over the connections between ranks."""
+    """Wait for all observed ranks through the launch's store, which sends nothing over the connections between ranks."""
     store, key = dist.distributed_c10d._get_default_store(), f"worldsize-witness-{next(_meetings)}"
 
     store.add(key, 1)

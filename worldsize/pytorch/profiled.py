@@ -155,7 +155,7 @@ def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, floa
 
 
 def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> tuple[tuple[ChromeRow, ...], tuple[str, ...]]:
-    """Return the rows of work and memory in `rank`'s group, one row per thread, and the threads' names in that order."""
+    """Return profiled rows of work and memory in `rank`'s group, one row per thread, and the threads' names in that order."""
     names, kept = {}, []
     for row in rows:
         if (row["ph"], row["name"]) == ("M", "thread_name"):

@@ -22,7 +22,7 @@ GRADIENT_TAG = 0  # a pipeline's own tags begin at 1
 
 @dataclass(frozen=True)
 class Gradients:
-    """The gradients that a stage of each of two copies sends to the other's: `size_bytes` in as many messages as `layers`.
+    """The rehearsed gradients that a stage of each of two copies sends the other's: `size_bytes` in as many messages as `layers`.
 
     For two ranks that is an all-reduce of the fewest bytes. With `overlap` a layer's message leaves as soon as its last
     micro-batch's backward is over; otherwise all leave at the end.
@@ -95,5 +95,5 @@ def _message(size_bytes: int) -> torch.Tensor:
 
 
 def _tag(way: str, micro: int, to_part: int, parts: int) -> int:
-    """Return a unique tag per message: neighbors may take messages in another order than they were sent."""
+    """Return a unique tag per rehearsed message: neighbors may take messages in another order than they were sent."""
     return 1 + (micro * parts + to_part) * 2 + (way == BACKWARD)

@@ -62,7 +62,7 @@ def cut(
 
 
 def _chunks(x: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Return chunks with memory of their own: a view would take the whole tensor along when it travels."""
+    """Return a stage's chunks with memory of their own: a view would take the whole tensor along when it travels."""
     return [chunk.clone() for chunk in x.chunk(count)]
 
 
@@ -90,7 +90,7 @@ def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
 
 
 class TimedLayers(nn.Module):
-    """Layers that work and then wait until a declared time is over, like a larger model's; the wait burns no core.
+    """A stage's layers that work and then wait until a declared time is over, like a larger model's; the wait burns no core.
 
     The k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, the bytes that
     autograd keeps are reported as `kept_for_backward_kB` at each change. With `recompute` only the input is kept, and a
@@ -133,7 +133,7 @@ class TimedLayers(nn.Module):
 
 
 class _Passing(torch.autograd.Function):
-    """An identity that calls `then` first in the backward."""
+    """A stage's identity that calls `then` first in the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, then: Callable[[], Any]) -> torch.Tensor:
@@ -147,7 +147,7 @@ class _Passing(torch.autograd.Function):
 
 
 class _Again(torch.autograd.Function):
-    """Layers for which autograd keeps only the input: the backward runs forward once more, then back."""
+    """A stage's layers for which autograd keeps only the input: the backward runs forward once more, then back."""
 
     @staticmethod
     def forward(
@@ -168,7 +168,7 @@ class _Again(torch.autograd.Function):
 
 
 class _Kept:
-    """The bytes that autograd keeps, without the weights, which exist anyway; a tensor saved twice counts once."""
+    """The bytes of a stage that autograd keeps, without the weights, which exist anyway; a tensor saved twice counts once."""
 
     def __init__(self, weights: set[int]) -> None:
         self._weights, self._holders, self.size_bytes = weights, Counter(), 0
@@ -189,7 +189,7 @@ class _Kept:
 
 
 class _Saved:
-    """A tensor kept by autograd, from the forward until the backward frees it."""
+    """A stage's tensor kept by autograd, from the forward until the backward frees it."""
 
     def __init__(self, kept: _Kept, x: torch.Tensor) -> None:
         self._kept, self.x = kept, x.detach()  # an output would hold its own graph

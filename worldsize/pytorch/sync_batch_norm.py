@@ -56,7 +56,7 @@ def _gathered_stats(
     x: torch.Tensor, means: torch.Tensor, invstds: torch.Tensor, running_mean: None, running_var: None, momentum: float,
     eps: float, counts: torch.Tensor,
 ) -> Tensors:  # fmt: skip
-    """Return the mean and 1/√(variance + eps) of all rows, from each rank's own and its number of rows."""
+    """Return SyncBatchNorm's mean and 1/√(variance + eps) of all rows, from each rank's own and its number of rows."""
     part = (counts / counts.sum())[:, None]
     mean = (part * means).sum(0)
     variances = invstds**-2 - eps

@@ -19,7 +19,7 @@ TrainingTask = dict[str, Any]
 
 
 def task(**given: Any) -> TrainingTask:
-    """Return a training task as plain values: the given values, and defaults for the rest.
+    """Return a timed network's training task as plain values: the given values, and defaults for the rest.
 
     `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer a's weight.
     `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss skips (which must be square). `forward_s`,
@@ -38,7 +38,7 @@ def task(**given: Any) -> TrainingTask:
 
 
 class _Stretch(torch.autograd.Function):
-    """Declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
+    """A layer's declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, forward_s: float, backward_s: float) -> torch.Tensor:
@@ -136,7 +136,7 @@ def network(fabric: Fabric, task: TrainingTask) -> Network:
 
 
 def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a rank's examples for one step, and their targets.
+    """Return a rank's examples for the network for one step, and their targets.
 
     Shapes [examples, in], [examples, out].
     """
@@ -148,7 +148,7 @@ def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torc
 
 
 def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
-    """Return the mean squared error over the rank's examples of one step."""
+    """Return the network's mean squared error over the rank's examples of one step."""
     x, y = batch(task, rank, step, part)
     return nn.functional.mse_loss(forward(x), y)
 
@@ -182,7 +182,7 @@ def train(
 
 @torch.no_grad()
 def descend(model: nn.Module, rate: float) -> None:
-    """Take a step against each parameter's gradient, if it has one."""
+    """Take the network's step against each parameter's gradient, if it has one."""
     for p in model.parameters():
         if p.grad is not None:
             p -= rate * p.grad

@@ -150,14 +150,14 @@ def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Ten
 
 
 def state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return copies of a module's parameters and buffers by name, shared ones once."""
+    """Return copies of a torch module's parameters and buffers by name, shared ones once."""
     return {name: x.detach().clone() for name, x in (*model.named_parameters(), *model.named_buffers())}
 
 
 def train(
     task: ModuleTask, rank: int, model: nn.Module, finish: Callable | None = None, forward: Callable | None = None
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """Train a module by gradient descent, as a script without ranks does.
+    """Train a module of torch's by gradient descent, as a script without ranks does.
 
     `finish()` is called after each backward; `forward` replaces the module. Returns {"start": state, "first": the state after the
     first step, "end": the state after the last}.
@@ -174,7 +174,7 @@ def train(
 
 
 def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
-    """Train in one process on all ranks' rows from rank 0's weights; return states as `train` does.
+    """Train a module in one process on all ranks' rows from rank 0's weights; return states as `train` does.
 
     `tasks[rank]` differ only in their seeds.
     """

@@ -51,7 +51,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 def gathered(fabric: Fabric, own: torch.Tensor) -> torch.Tensor:
-    """All-gather tokens: [tokens/n, …] on each rank to [tokens, …] on all. n must divide the tokens."""
+    """All-gather a transformer's tokens: [tokens/n, …] on each rank to [tokens, …] on all. n must divide the tokens."""
     whole = torch.empty(fabric.world_size * own.shape[0], *own.shape[1:], dtype=own.dtype)
     whole.tensor_split(fabric.world_size)[fabric.rank].copy_(own.detach())
     all_gather(fabric, whole.view(-1))
@@ -59,7 +59,7 @@ def gathered(fabric: Fabric, own: torch.Tensor) -> torch.Tensor:
 
 
 def scattered(fabric: Fabric, whole: torch.Tensor) -> torch.Tensor:
-    """Reduce-scatter tokens: return this rank's tokens of the sum of all ranks' [tokens, …]."""
+    """Reduce-scatter a transformer's tokens: return this rank's tokens of the sum of all ranks' [tokens, …]."""
     part = reduce_scatter(fabric, whole.detach().contiguous().view(-1))
     return part.view(-1, *whole.shape[1:])
 
@@ -112,7 +112,7 @@ class TransformerShard(nn.Module):
         return F.layer_norm(x, norm.normalized_shape, scale, shift)
 
     def _shared(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x as it is, and add up its gradient over the ranks: Megatron's f."""
+        """Return the transformer shard's x as it is, and add up its gradient over the ranks: Megatron's f."""
         return TwoWays.apply(x, lambda x: x.view_as(x), lambda grad: all_reduce(self._fabric, grad.clone()))
 
     def _enter(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -127,7 +127,7 @@ class TransformerShard(nn.Module):
         return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
 
     def _attend(self, qkv: torch.Tensor) -> torch.Tensor:
-        """Map [tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
+        """Attend: map [tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
         tokens, batch, _ = qkv.shape
         shape = tokens, batch * self._heads, self._head_width
         q, k, v = (part.reshape(shape).transpose(0, 1).contiguous() for part in qkv.chunk(3, -1))
@@ -137,7 +137,7 @@ class TransformerShard(nn.Module):
         return mixed.transpose(0, 1).reshape(tokens, batch, -1)
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply dropout that keeps one byte per element."""
+        """Apply the transformer's dropout that keeps one byte per element."""
         if not self._dropout:
             return x
         return torch.native_dropout(x, self._dropout, True)[0]

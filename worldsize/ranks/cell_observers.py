@@ -77,7 +77,7 @@ class CellView(CellText):
 
 
 def caption(run: Run, ranks: Sequence[int]) -> str:
-    """Return the line under a cell: "4 ranks · 12 messages, 48 kB · 3.1 ms"."""
+    """Return the line under an observed cell: "4 ranks · 12 messages, 48 kB · 3.1 ms"."""
     words = [units.count(len(ranks), "rank") if len(ranks) > 1 else f"rank {ranks[0]}"]
     messages = run.trace.transfers
     if messages:

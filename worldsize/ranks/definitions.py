@@ -27,7 +27,7 @@ _FRONT = "worldsize.notebook"  # it starts processes: ranks import the original 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that ran in the notebook: its text, and its file name as Python knows it."""
+    """A cell that ran in the notebook, with definitions to travel: its text, and its file name as Python knows it."""
 
     text: str
     file: str
@@ -161,7 +161,7 @@ def _constants(node: ast.stmt) -> list[str]:
 
 
 def _assigned(node: ast.stmt) -> list[str]:
-    """Return the names that a statement assigns a written value, if it does no more than that."""
+    """Return the names that a definition assigns a written value, if it does no more than that."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         targets: list[ast.expr] = [node.target]
     elif isinstance(node, ast.Assign):
@@ -173,7 +173,7 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _is_written(value: ast.expr) -> bool:
-    """Return whether an expression is made of literals, constants and attributes such as `torch.bfloat16`; no call."""
+    """Return whether a constant's definition is made of literals, constants and attributes such as `torch.bfloat16`; no call."""
     return all(isinstance(part, _WRITTEN) for part in ast.walk(value))
 
 

@@ -35,7 +35,7 @@ _IN_BRACKETS = re.compile(r"(%%rank)\s*\[([\d,\s]*)\]")  # as nbdistributed writ
 
 @dataclass(frozen=True)
 class Words:
-    """The arguments on a magic's line: numbers and options."""
+    """The arguments on a magic's line, `%%ranks` or `%%rank`: numbers and options."""
 
     numbers: tuple[int, ...] = ()
     link: Link | None = None
@@ -126,7 +126,7 @@ class RanksMagics:
             world.debug(words.numbers[0] if words.numbers else None)
 
     def _world(self, world_size: int | None) -> OpenRanks:
-        """Return the open ranks; open new ones if none are open, or if a different number is wanted."""
+        """Return the open ranks for a magic; open new ones if none are open, or if a different number is wanted."""
         world = opened_last()
         wanted = world_size or (world.world_size if world is not None else 4)
 
@@ -163,7 +163,7 @@ class RanksMagics:
         world.run(text, ranks, timeout_s=words.timeout_s, link=words.link, along=along, file=file)
 
     def _number(self) -> int:
-        """Return the number of the running cell: its place in the history. Some shells count a cell before they run it."""
+        """Return the running magic's cell number: its place in the history. Some shells count a cell before they run it."""
         raw = self._shell.history_manager.input_hist_raw
         return len(raw) - 1 if raw and _MAGIC.match(raw[-1]) else self._shell.execution_count
 
@@ -184,7 +184,7 @@ class RanksMagics:
 
 
 def _file_of(code: str) -> str:
-    """Return the file name under which Python knows a cell's code; "" if it does not.
+    """Return, for a magic, the file name under which Python knows a cell's code; "" if it does not.
 
     The kernel makes the name from the text as typed, of which the history has lost the empty lines at the end.
     """
@@ -193,7 +193,7 @@ def _file_of(code: str) -> str:
 
 
 def _syntax_error(error: SyntaxError, text: str) -> str:
-    """Return a syntax error as text: line, message, the line's source, and a mark below the place."""
+    """Return a magic cell's syntax error as text: line, message, the line's source, and a mark below the place."""
     rows = [f"line {error.lineno}: SyntaxError: {error.msg}"]
     lines = text.split("\n")
     if error.lineno and error.lineno <= len(lines):

@@ -45,7 +45,7 @@ _texts = itertools.count(1)
 
 
 class OpenRanks:
-    """Ranks that stay. `world["x"]` returns each rank's `x`; `world.run(text)` runs Python on all ranks.
+    """A world of open ranks, which stay. `world["x"]` returns each rank's `x`; `world.run(text)` runs Python on all ranks.
 
     `world_size` is the number of ranks; `setup` describes in one line what they run on.
     """
@@ -201,7 +201,7 @@ class OpenRanks:
         self._open()
 
     def close(self) -> None:
-        """End the ranks and discard their state."""
+        """End the open ranks and discard their state."""
         self._end(CLOSED)
 
     def __enter__(self) -> OpenRanks:
@@ -380,7 +380,7 @@ def _apart(tensors: list[Any]) -> float:
 
 
 def opened_last() -> OpenRanks | None:
-    """Return the ranks opened last, open or not; None if none were opened."""
+    """Return the world of ranks opened last, open or not; None if none were opened."""
     return _last[0] if _last else None
 
 

@@ -100,7 +100,7 @@ class TensorTable:
         return next((row for row in self.rows if not row.same), None)
 
     def sentence(self) -> str:
-        """Return the finding as one sentence."""
+        """Return the tensor table's finding as one sentence."""
         beyond = f" ({self.left_out} more were not compared)" if self.left_out > 0 else ""
         ranks = failures.names(list(self.ranks))
         sharded = sum(row.is_sharded for row in self.rows)

@@ -16,7 +16,7 @@ NEVER = float("nan")  # no receiver has taken the message, or its sender has not
 
 @dataclass
 class MessageColumns:
-    """A row per message, in the order in which they were sent. Seconds are on the simulated clock.
+    """Columns with a row per message, in the order in which they were sent. Seconds are on the simulated clock.
 
     `start_s`: sent; `wait_s`: the sender began to wait for the message; `left_s`: that wait was over; `recv_start_s`: the
     receiver began to wait; `end_s`: wholly received. The last four are NaN until they happen.

@@ -14,7 +14,7 @@ class Abandoned(BaseException):
 
 
 class SimulatedFailure(RuntimeError):
-    """A rank has failed, at a moment drawn from its failure rate."""
+    """A simulated rank has failed, at a moment drawn from its failure rate."""
 
 
 class TooManyMessages(ValueError):
@@ -25,7 +25,7 @@ class TooManyMessages(ValueError):
 
 
 class WaitsInBackward(RuntimeError):
-    """A rank waits for a message inside backward, of which torch runs one at a time per thread."""
+    """A simulated rank waits for a message inside backward, of which torch runs one at a time per thread."""
 
     def __init__(self) -> None:
         super().__init__("a rank waits for a message inside backward, but autograd runs only one backward at a time in a thread")

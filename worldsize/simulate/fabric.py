@@ -89,7 +89,7 @@ class SimulatedFabric(Fabric):
 
 
 def land(message: Sent, out: Any) -> None:
-    """Put the message's values into `out`. Raises ValueError if its dtype or shape differs."""
+    """Put a simulated message's values into `out`. Raises ValueError if its dtype or shape differs."""
     x = message.x
     if type(x) is not type(out):
         x, out = _as_tensor(x), _as_tensor(out)

@@ -19,7 +19,7 @@ _HINT = "run = last_run(); run.trace has the messages until then"
 
 @dataclass(frozen=True)
 class BrokenOff:
-    """The reason why a simulation was ended early, the rank whose turn it was, and the place."""
+    """The outcome of a simulation ended early: the reason, the rank whose turn it was, and the place."""
 
     reason: BaseException
     rank: int | None
@@ -28,7 +28,7 @@ class BrokenOff:
 
 @dataclass(frozen=True)
 class Stood:
-    """The standings of the unfinished ranks, and their waits."""
+    """The outcome of the unfinished ranks: their standings, and their waits."""
 
     standings: tuple[Standing, ...]
     waits: tuple[Wait, ...]
@@ -37,7 +37,7 @@ class Stood:
 def settle(
     run: SimulatedRun, world: World, timeout_s: float, broken_off: BrokenOff | None, stood: Stood
 ) -> BaseException | None:
-    """Fill in the run's state, and return the error for the caller, if any."""
+    """Fill in a simulated run's outcome, and return the error for the caller, if any."""
     where = failures.render_standings(stood.standings)
     run.state = "failed"
     if broken_off is not None:
@@ -67,7 +67,7 @@ def settle(
 
 
 def notes_on(changed: tuple[str, ...], unwaited: Sequence[int]) -> list[str]:
-    """Return the notes on a run that ended well: names of the notebook that a rank `changed`, and isends not waited for."""
+    """Return notes on a simulation that ended well: names of the notebook that a rank `changed`, and isends not waited for."""
     notes = notes_of(Outcome("done", returned={rank: Return((), count) for rank, count in enumerate(unwaited) if count}))
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)

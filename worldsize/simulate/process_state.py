@@ -139,7 +139,7 @@ class ProcessState:
         self._before: tuple = ()
 
     def enter(self, rank: int) -> None:
-        """Begin a turn of `rank`. Raises an exception kept by the watch, unless the world is closing its ranks."""
+        """Begin `rank`'s turn with its state. Raises an exception kept by the watch, unless the world is closing its ranks."""
         if self.watch.due is not None and not self._world.closing:
             raise self.watch.take_due()
 
@@ -194,7 +194,7 @@ def _refuse(words: str, rank: int, /, *_: Any, **__: Any) -> NoReturn:
 
 @contextmanager
 def _callers_state_kept() -> Iterator[None]:
-    """Restore the caller's generators and grad mode on exit."""
+    """Restore the caller's process state, generators and grad mode on exit."""
     before, torch = generators(), sys.modules.get("torch")
     learns = torch is None or torch.is_grad_enabled()
 

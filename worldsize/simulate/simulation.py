@@ -64,7 +64,7 @@ class Setting:
         return replace(self, world_size=world_size, slowness=np.ones(world_size), dies_s=np.full(world_size, np.inf))
 
     def world(self) -> World:
-        """Return a new world in which every rank is simulated."""
+        """Return a simulation's new world in which every rank is simulated."""
         clocks = Clocks(self.world_size, self.link, self.nodes)
         return World(self.world_size, clocks, self.slowness.tolist(), self.dies_s.tolist(), self.most_messages)
 
@@ -105,7 +105,7 @@ def _too_large(setting: Setting, what: str, why: str) -> str:
 
 
 def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
-    """Simulate every rank and every message. Raises `simulate`'s errors, and TooManyMessages."""
+    """Run a simulation of every rank and every message. Raises `simulate`'s errors, and TooManyMessages."""
     began_s = time.monotonic()
     before = fingerprint(call.fn)
     ended = _turns(call, setting, setting.world, range(setting.world_size))

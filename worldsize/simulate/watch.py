@@ -33,11 +33,11 @@ _real_monotonic = time.monotonic
 
 
 class TimeIsUp(Exception):
-    """The real time limit of a simulation has passed."""
+    """The watch's real time limit of a simulation has passed."""
 
 
 class WaitsOutside(RuntimeError):
-    """A rank waits for something that is not a message."""
+    """A simulated rank waits for something that is not a message."""
 
 
 class Turns(Protocol):
@@ -187,7 +187,7 @@ class Watch:
 
 
 def _inside(frame: FrameType | None) -> tuple[bool, bool]:
-    """Return whether a frame is inside a call whose exceptions Python swallows, and whether it is inside an import."""
+    """Return whether a watched frame is inside a call whose exceptions Python swallows, and whether it is inside an import."""
     swallowed = imports = False
     while frame is not None:
         code = frame.f_code

@@ -34,7 +34,7 @@ ANYONE = None
 
 
 class Sent(Handle):
-    """A message on its way, which is also the handle of its isend."""
+    """A message on its way in simulated time, which is also the handle of its isend."""
 
     def __init__(
         self, world: World, rank: int, to: int, tag: int, number: int, x: Any, first_s: float, last_s: float
@@ -176,7 +176,7 @@ class World:
         return frm, tag
 
     def _enters_s(self, src: int, dst: int, first_s: float) -> float:
-        """Return the moment at which the first byte reaches the receiver."""
+        """Return the simulated moment at which the first byte reaches the receiver."""
         clock = self._clocks.card(dst) if self._clocks.shared(src, dst) else self._clocks.own[dst]
         return first_s + clock.latency_s
 
@@ -286,7 +286,7 @@ class World:
             self._block(rank, None)
 
     def run(self, work: Callable[[int], None], process_state: Any, ranks: range) -> None:
-        """Run `work(rank)` for every rank until all have ended, or the run has failed or is stuck.
+        """Run `work(rank)` for every rank of this world until all have ended, or the run has failed or is stuck.
 
         Afterwards `failure` holds the first failure, and `waits()` the blocked calls. Raises an `Abandoned` if a rank called
         `abandon`.
@@ -334,16 +334,16 @@ class World:
         self.ended.add(rank)
 
     def abandon(self, reason: Exception) -> NoReturn:
-        """End the simulation from inside a rank's turn, even if the rank's function catches every exception."""
+        """End this world's simulation from inside a rank's turn, even if the rank's function catches every exception."""
         self.abandoned = Abandoned(reason)
         raise self.abandoned
 
     def progress(self) -> str:
-        """Return the simulation's progress in words."""
+        """Return the simulated world's progress in words."""
         return f"{len(self.columns):,} messages, {len(self.ended):,} of {len(self.clock_s):,} ranks done"
 
     def close(self, process_state: Any) -> None:
-        """End the unfinished ranks: each leaves its function from where it waits."""
+        """End the world's unfinished ranks: each leaves its function from where it waits."""
         self.closing = True
         for rank, coroutine in self._ranks.items():
             if coroutine:
@@ -357,7 +357,7 @@ class World:
         self.current = None
 
     def standings(self) -> tuple[Standing, ...]:
-        """Return the standings of the ranks that have begun and not ended."""
+        """Return the world's standings of the ranks that have begun and not ended."""
         waits = {wait.rank: wait for wait in self.waits()}
         places = []
         for rank, coroutine in self._ranks.items():
@@ -371,7 +371,7 @@ class World:
         return tuple(places)
 
     def waits(self) -> tuple[Wait, ...]:
-        """Return the blocked calls of the ranks that have not ended."""
+        """Return the world's blocked calls of the ranks that have not ended."""
         calls = []
         for rank in sorted(self._ranks.keys() - self.ended):
             wait = self._waits[rank]

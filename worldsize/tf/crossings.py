@@ -63,7 +63,7 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
 
 
 def device(name: str) -> str:
-    """Return a device's short name: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
+    """Return a crossing's device by its short name: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
     return name.rpartition("device:")[2]
 
 
@@ -99,5 +99,5 @@ def _collectives(nodes: Iterable[Any], names: dict[str, Any]) -> dict[str, int]:
 
 
 def _bytes(tensor: Any) -> int:
-    """Return the bytes of a traced tensor; 0 if it holds no numbers or its shape is unknown."""
+    """Return the bytes of a traced tensor that crosses; 0 if it holds no numbers or its shape is unknown."""
     return (tensor.shape.num_elements() or 0) * max(0, tensor.dtype.size)

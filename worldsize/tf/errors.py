@@ -6,7 +6,7 @@ MAX_CHARACTERS = 110
 
 
 def first_words(error: Exception) -> str:
-    """Return the line of an error that explains it, without the tensors and addresses in it.
+    """Return the line of a TensorFlow error that explains it, without the tensors and addresses in it.
 
     The result has at most `MAX_CHARACTERS` characters.
     """

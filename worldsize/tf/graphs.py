@@ -32,7 +32,7 @@ class Move(NamedTuple):
 
 
 def short(device: str) -> str:
-    """Return a TensorFlow device's short name, such as "worker 1, CPU:2".
+    """Return the short name of a device in a graph, such as "worker 1, CPU:2".
 
     That is the result for "/job:worker/replica:0/task:1/device:CPU:2". Without a device the result is "".
     """
@@ -106,7 +106,7 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
 
 
 def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
-    """Return {operation: ({output: bytes}, its end)} of a step."""
+    """Return for a graph that ran {operation: ({output: bytes}, its end)} of a step."""
     from tensorflow import as_dtype
 
     outputs = {}
@@ -123,5 +123,5 @@ def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
 
 
 def order(device: str) -> tuple[bool, str]:
-    """Return the sort key of a device: parameter servers and the chief first."""
+    """Return the sort key of a graph's device: parameter servers and the chief first."""
     return (not device.startswith(("ps", "chief")), device)

@@ -25,7 +25,7 @@ def as_text(title: str, variants: Sequence[Variant], answers: bool = False) -> s
 
 
 def answer_words(variant: Variant) -> str:
-    """Return the answer with its unit, to four digits."""
+    """Return an exam's answer with its unit, to four digits."""
     return f"{variant.answer:,.4g} {variant.question.unit}".rstrip()
 
 
@@ -81,7 +81,7 @@ def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
 
 
 def _in(variant: Variant) -> str:
-    """Return the unit in brackets, "" if the question names it."""
+    """Return an exam's unit in brackets, "" if the question names it."""
     unit = variant.question.unit
     is_named = unit in ("", "%", "times") or unit.split()[0] in variant.text
     return "" if is_named else f" (in {unit})"

@@ -50,7 +50,7 @@ class Variant:
 
 
 class Given(SimpleNamespace):
-    """Drawn numbers as attributes: `given.ranks`."""
+    """A question's drawn numbers as attributes: `given.ranks`."""
 
 
 def variant(question: ExamQuestion, seed: str) -> Variant:

@@ -25,7 +25,7 @@ def _gb(g: Given, stage: int) -> float:
 
 
 def _kept(tau_s: float, save_s: float, restart_s: float, mtbf_s: float) -> float:
-    """Return the first-order share of useful time, loss by loss."""
+    """Return, for an exam, the first-order share of useful time, loss by loss."""
     saving = save_s / tau_s
     redone = tau_s / 2 / mtbf_s
     restarting = restart_s / mtbf_s
@@ -33,7 +33,7 @@ def _kept(tau_s: float, save_s: float, restart_s: float, mtbf_s: float) -> float
 
 
 def _last_share(n: int) -> float:
-    """Return the last rank's share of all causal pairs, counted for a sequence long enough to hide the diagonal."""
+    """Return, for an exam, the last rank's share of all causal pairs, counted for a sequence long enough to hide the diagonal."""
     length = 10_000 * n
     whole = attention.causal_pairs(length)
     return (whole - attention.causal_pairs(length - length // n)) / whole

@@ -9,7 +9,7 @@ _PERCENT = (1, 2, 4, 5, 8, 10)
 
 
 def _makespan(g: Given, forward: float, backward: float) -> float:
-    """Return the seconds of a GPipe step, slot by slot: all forwards through every stage, then all backwards."""
+    """Return, for an exam, the seconds of a GPipe step, slot by slot: all forwards through every stage, then all backwards."""
     ready = [0.0] * g.m
     idle_from = []
     for _ in range(g.p):
@@ -25,7 +25,7 @@ def _makespan(g: Given, forward: float, backward: float) -> float:
 
 
 def _held(stages: int, micro_batches: int) -> list[int]:
-    """Return each stage's peak count of in-flight micro-batches, by replaying its 1F1B schedule."""
+    """Return, for an exam, each stage's peak count of in-flight micro-batches, by replaying its 1F1B schedule."""
     most = []
     for stage in range(stages):
         ahead = min(stages - stage - 1, micro_batches)

@@ -155,7 +155,7 @@ def nothing_graded(why: str) -> dict[str, Any]:
 
 
 def _score(points: float, possible: float) -> float:
-    """Return the points as Gradescope takes them: from 0 to the possible ones."""
+    """Return the points of `results.json` as Gradescope takes them: from 0 to the possible ones."""
     return min(max(0.0, points), possible)
 
 

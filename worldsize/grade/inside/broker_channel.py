@@ -14,14 +14,14 @@ from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 def write_frame(line: PipeEnds, message: dict[str, Any], blob: Any = b"") -> None:
-    """Write a whole frame to the other side of `line`."""
+    """Write a whole frame of the channel to the other side of `line`."""
     left = memoryview(framed(message, blob))
     while left:
         left = left[os.write(line.writes, left) :]
 
 
 class ChannelLost(ConnectionError):
-    """The end of the run for every rank."""
+    """The end of the channel, and of the run for every rank."""
 
 
 class BrokerChannel:
@@ -42,7 +42,7 @@ class BrokerChannel:
             write_frame(self._line, message, blob)
 
     def ask(self, message: dict[str, Any], blob: Any = b"") -> tuple[dict, bytes]:
-        """Send a request, and return the broker's answer when it comes."""
+        """Send the broker a request, and return the broker's answer when it comes."""
         with self._waking:
             self._asked += 1
             number = self._asked
@@ -68,7 +68,7 @@ class BrokerChannel:
                 self._waking.notify_all()
 
     def read(self) -> tuple[dict, bytes]:
-        """Return the next frame. Raises ChannelLost if the line is closed."""
+        """Return the next frame from the broker. Raises ChannelLost if the line is closed."""
         while (frame := self._reader.next()) is None:
             data = os.read(self._line.reads, CHUNK)
             if not data:

@@ -65,7 +65,7 @@ class BrokerWire:
         return Arrival(source, out.nbytes, 0.0)
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Do declared work, which begins and ends when the broker says so.
+        """Do a graded rank's declared work, which begins and ends when the broker says so.
 
         Only then does the broker tell the weights on the columns of `x`, so no rank can skip the wait.
         """

@@ -18,7 +18,7 @@ _before: dict[tuple[str, str], tuple[Any, Any]] = {}
 
 
 def remember() -> None:
-    """Keep the present state; a process that is forked later inherits the record."""
+    """Keep the present state of the package's objects; a process that is forked later inherits the record."""
     _before.clear()
     for place, name, value in _members():
         _before[place, name] = value, _code(value)
@@ -32,7 +32,7 @@ def accept(old: CodeType, new: CodeType) -> None:
 
 
 def names() -> list[str]:
-    """Return the full names of the first few objects that were replaced, added to a class, or removed."""
+    """Return the full names of the first few changed objects: replaced, added to a class, or removed."""
     removed = set(_before)
     full_names = set(_shadowed())
     for place, name, value in _members():
@@ -53,7 +53,7 @@ def names() -> list[str]:
 
 
 def _members() -> Iterator[tuple[str, str, Any]]:
-    """Yield (where, name, value) of the package's functions and classes, and of those classes' members."""
+    """Yield (where, name, value) of objects that may change: the package's functions and classes, and those classes' members."""
     for module in list(sys.modules.values()):
         if not isinstance(module, ModuleType) or not f"{module.__name__}.".startswith(f"{_PACKAGE}."):
             continue
@@ -84,7 +84,7 @@ def _shadowed() -> Iterator[str]:
 
 
 def _function(value: Any) -> Any:
-    """Return the function inside a property, a static method or a class method."""
+    """Return the function to compare inside a property, a static method or a class method."""
     if isinstance(value, property):
         return value.fget
     return getattr(value, "__func__", value)

@@ -50,7 +50,7 @@ def confine(order: dict[str, Any], mode: SandboxMode) -> None:
 
 
 def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:
-    """Close every descriptor above stderr except these."""
+    """Close every descriptor above stderr except these, so that the process is confined."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     edges = [2, *sorted([*chain.from_iterable(lines), *others]), most]
     for below, above in pairwise(edges):

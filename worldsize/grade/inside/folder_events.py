@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 16
 
 
 class FolderEvents:
-    """The events of `folder` from now on. Raises KernelRefused where the system has no more room for watches."""
+    """The kernel's events of `folder` from now on. Raises KernelRefused where the system has no more room for watches."""
 
     def __init__(self, folder: str) -> None:
         self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)

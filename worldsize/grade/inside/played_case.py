@@ -58,7 +58,7 @@ def _trial(job: dict, blob: bytes) -> Trial:
 
 
 def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
-    """Run the cells again, for this rank, and return the lookup of their functions by name."""
+    """Run the cells again, for this rank of a played case, and return the lookup of their functions by name."""
     sandboxed_rank.seed_rank(job["seed"], job["run"], rank)
     module, errors = sandboxed_rank.run_cells(job["cells"])
 
@@ -87,7 +87,7 @@ def _told(result: ArenaResult) -> dict[str, Any]:
 
 
 def _columns(rows: Sequence[Any], integers: Sequence[str], seconds: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return a column of these rows for each of their fields."""
+    """Return a column of a played case's rows for each of their fields."""
     columns = {}
     for name in (*integers, *seconds):
         columns[name] = np.array([getattr(row, name) for row in rows], np.int64 if name in integers else np.float64)

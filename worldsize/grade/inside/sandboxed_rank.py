@@ -159,7 +159,7 @@ def warm(framework: str) -> None:
 
 
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
-    """Run a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
+    """Run in the rank a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
 
     `errors[title]` is a failed cell's error. A third entry, UNSEEN, keeps a reference's lines from `linecache`.
     """
@@ -182,7 +182,7 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
 
 
 def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
-    """Return a function of the submission by name. Raises NameError, which names the cells that failed."""
+    """Return, in a sandboxed rank, a function of the submission by name. Raises NameError, which names the cells that failed."""
     value = namespace.get(name)
     if callable(value):
         return value
@@ -220,5 +220,5 @@ def silence_output() -> None:
 
 
 def is_only_thread() -> bool:
-    """Return whether this is the rank's only thread, so that no other thread can still send."""
+    """Return whether this is the sandboxed rank's only thread, so that no other thread can still send."""
     return threading.active_count() == 1

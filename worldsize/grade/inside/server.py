@@ -137,7 +137,7 @@ class _Server:
 
 
 def _enter(order: dict, lines: Sequence[PipeEnds], mode: SandboxMode) -> NoReturn:
-    """Run a rank's process from the fork on: isolation, then the job."""
+    """Run a rank's process that the server forked, from the fork on: isolation, then the job."""
     from worldsize.grade.inside import sandboxed_rank
     from worldsize.grade.inside.broker_channel import BrokerChannel
 
@@ -190,7 +190,7 @@ def _refuse_calls(order: dict) -> None:
 
 
 def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
-    """Fork the ranks that share these namespaces, because they share a process group, and wait for them."""
+    """Fork the server's ranks that share these namespaces, because they share a process group, and wait for them."""
     from worldsize.grade.inside import sandboxed_rank
     from worldsize.grade.inside.broker_channel import BrokerChannel
 

@@ -41,7 +41,7 @@ class Stub:
 
 
 def names(file: str = "notebook.py") -> list[str]:
-    """Return the names that a stub provides: the `__all__` of the module in this file of the package."""
+    """Return the names that a stub of the front provides: the `__all__` of the module in this file of the package."""
     tree = ast.parse((_package() / file).read_text(encoding="utf-8"))
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]
     return ast.literal_eval(lists[0])

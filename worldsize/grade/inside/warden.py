@@ -209,7 +209,7 @@ def _write(order: dict[str, Any], line: PipeEnds, folder: str) -> NoReturn:
 
 
 def _frames(process: int, line: PipeEnds) -> Iterator[dict[str, Any]]:
-    """Yield what a writer reports until its process has ended. Raises BadFrame for what is too large, or no frame."""
+    """Yield what a watched writer reports until its process has ended. Raises BadFrame for what is too large, or no frame."""
     reader = Reader()
     os.set_blocking(line.reads, False)
     end = os.pidfd_open(process)  # a process that the writer started may keep the line open
@@ -242,7 +242,7 @@ def _in_a_row(last_report: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 def _files(folder: int) -> Files:
-    """Return the folder's files; what is not a plain file has no bytes."""
+    """Return the files that a writer left in its folder; what is not a plain file has no bytes."""
     files = {}
     for name in sorted(os.listdir(folder))[:MOST_FILES]:
         content = b""

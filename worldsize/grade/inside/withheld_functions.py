@@ -29,7 +29,7 @@ def withhold(withheld: Mapping[str, Sequence[str]]) -> None:
 
 
 def _raising(name: str) -> CodeType:
-    """Return the code of a function that takes anything and says that this one is not available."""
+    """Return the code, for a withheld function, that takes anything and says that this one is not available."""
     text = f"{name} is not available in graded runs: it answers an exercise, so write it yourself"
     code = _raise.__code__
     return code.replace(co_consts=tuple(text if one == _MESSAGE else one for one in code.co_consts))

@@ -54,7 +54,7 @@ class NoSandbox(ValueError):
 
 
 def environment(framework: Framework) -> dict[str, str]:
-    """Return the environment variables of a server with this framework.
+    """Return the environment variables of a sandbox's server with this framework.
 
     In a sandbox, `command` adds those that name the writable folder; without a sandbox, these are all.
     """
@@ -121,7 +121,7 @@ def _system() -> list[str]:
 
 
 def folders() -> list[str]:
-    """Return the folders of a sandbox that a rank may write to.
+    """Return the folders of a bubblewrap sandbox that a rank may write to.
 
     A folder that would hide this Python or its packages is left out.
     """
@@ -179,7 +179,7 @@ def files_of(modules: tuple[str, ...]) -> list[str]:
 
 
 def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
-    """Return the mounts that show only `names` of a folder."""
+    """Return bubblewrap's mounts that show only `names` of a folder."""
     arguments = ["--tmpfs", str(folder)]
     for name in sorted(names):
         arguments += ["--ro-bind", str(folder / name), str(folder / name)]
@@ -187,7 +187,7 @@ def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def python(*arguments: str) -> list[str]:
-    """Return the command of this Python, by an absolute path without detours."""
+    """Return the command of this Python for bubblewrap, by an absolute path without detours."""
     return [os.path.abspath(sys.executable), "-s", "-P", "-B", *arguments]
 
 

@@ -31,7 +31,7 @@ CgroupVersion = Literal[1, 2]
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A tree of cgroups: `home` is the folder in which to make cgroups, `controllers` what they limit."""
+    """A hierarchy of cgroups: `home` is the folder in which to make cgroups, `controllers` what they limit."""
 
     version: CgroupVersion
     home: Path
@@ -171,7 +171,7 @@ def _handed_over(mount: Path, root: str, path: str) -> Path | None:
 
 
 def _is_delegated(home: Path) -> bool:
-    """Return whether the folder is the user's own or, for root, has systemd's attribute (`Delegate=`)."""
+    """Return whether the cgroup's folder is the user's own or, for root, has systemd's attribute (`Delegate=`)."""
     if os.getuid() != 0:
         return home.stat().st_uid == os.getuid()
     for name in ("user.delegate", "trusted.delegate"):
@@ -238,7 +238,7 @@ def _remove(folder: Path, wait_s: float) -> None:
 
 
 def _started(process: int) -> int:
-    """Return a process's start in ticks after boot, -1 if there is no such process or only a zombie."""
+    """Return a cgroup process's start in ticks after boot, -1 if there is no such process or only a zombie."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -54,7 +54,7 @@ class SyscallFilter:
 
 @cache
 def number_of(name: str) -> int | None:
-    """Return a system call's number on this architecture, None if it has no such call."""
+    """Return, from libseccomp, a system call's number on this architecture, None if it has no such call."""
     number = _library().seccomp_syscall_resolve_name(name.encode())
     return number if number >= 0 else None
 
@@ -66,7 +66,7 @@ def _demand(code: int) -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return the C library. Raises ImportError with what to install."""
+    """Return libseccomp, the C library. Raises ImportError with what to install."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
         library.seccomp_init.argtypes, library.seccomp_init.restype = [ctypes.c_uint32], ctypes.c_void_p

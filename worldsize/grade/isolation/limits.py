@@ -168,7 +168,7 @@ def usage(servers: Sequence[int]) -> Usage:
 
 
 def descendants(process: int) -> list[int]:
-    """Return every live process below this one."""
+    """Return every live process below this one, to limit it."""
     processes: list[int] = []
     todo = [process]
 
@@ -186,7 +186,7 @@ def descendants(process: int) -> list[int]:
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
-    """Return a process's own memory in bytes and its number of threads; 0, 0 if it is gone."""
+    """Return for the watch a process's own memory in bytes and its number of threads; 0, 0 if it is gone."""
     try:
         rows = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
@@ -198,7 +198,7 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
 
 
 def _cpu_s(process: int) -> float:
-    """Return the processor time of a process and of its ended children."""
+    """Return for the watch the processor time of a process and of its ended children."""
     try:
         fields = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -93,7 +93,7 @@ def _mount(folder: str, text: str, flags: int) -> None:
 
 
 def probe() -> str:
-    """Return "" if a child of this process can have its own namespaces, else what was refused."""
+    """Return "" if a child of this process can have namespaces of its own, else what was refused."""
     privileges.become_nobody()
     reads, writes = os.pipe()
     if os.fork() == 0:

@@ -29,7 +29,7 @@ def become_nobody() -> None:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Give up outliving the parent: have the kernel kill this process when that ends."""
     _prctl(_SET_PDEATHSIG, _SIGKILL)
 
 

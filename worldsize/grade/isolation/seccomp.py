@@ -91,7 +91,7 @@ def program(network: bool) -> bytes:
 
 
 class _Rules(SyscallFilter):
-    """A filter by names; those that this architecture does not know are skipped."""
+    """A filter of system calls by names; those that this architecture does not know are skipped."""
 
     def add(self, action: int, names: Iterable[str], *conditions: Condition) -> None:
         for name in names:

@@ -66,7 +66,7 @@ class Patience:
         self._limit_s, self._more_s = limit_s, more_s
 
     def left_s(self) -> float:
-        """Return the seconds left; busy processors extend `limit_s`, up to `MOST` times."""
+        """Return the seconds left; processors that others keep busy extend `limit_s`, up to `MOST` times."""
         busy_s = (_busy_s() - self._busy_s) / (os.cpu_count() or 1)
         limit_s = min(self._limit_s + busy_s, MOST * self._limit_s)
         return self._began_s + limit_s + self._more_s - time.monotonic()
@@ -80,7 +80,7 @@ def _waited_s(process: int, thread: int) -> float:
 
 
 def _busy_s() -> float:
-    """Return the busy seconds of all processors together, since boot."""
+    """Return the busy seconds of all processors together, with whatever shares them, since boot."""
     try:
         with open(_PROC / "stat") as file:
             return sum(map(int, file.readline().split()[_BUSY])) / _TICKS

@@ -84,7 +84,7 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
 
 
 def _answer(notebook: Path, exercise: Exercise, cell: FoundCell) -> _Answer:
-    """Return an exercise's definitions. Raises ValueError if Python cannot parse its cell."""
+    """Return, for the module, an exercise's definitions. Raises ValueError if Python cannot parse its cell."""
     source = exercise.stub if cell.source is None else cell.source
     title = title_of(exercise.stub)
     read = python_cell(source)
@@ -113,7 +113,7 @@ def _answer(notebook: Path, exercise: Exercise, cell: FoundCell) -> _Answer:
 
 
 def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Statement]:
-    """Return a cell's definitions and the statements that bind names they use, except those that start a run."""
+    """Return, for the module, a cell's definitions and the statements that bind names they use, except those that start a run."""
     wanted = set(functions)
     kept: set[Statement] = set()
 
@@ -191,7 +191,7 @@ def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement
 
 
 def _spaced(rows: Sequence[Statement]) -> str:
-    """Join statements by newlines, with two blank lines around functions and classes."""
+    """Join a module's statements by newlines, with two blank lines around functions and classes."""
     text = ""
     before_is_block = False
     for statement in rows:
@@ -251,7 +251,7 @@ def _notes(
 
 
 def _why(text: str) -> str:
-    """Return Python's error for a cell, with the line; "" if the cell compiles."""
+    """Return, for a note in the module, Python's error for a cell, with the line; "" if the cell compiles."""
     try:
         compile(text, "<cell>", "exec", dont_inherit=True)
     except SyntaxError as error:

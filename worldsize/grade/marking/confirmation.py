@@ -58,7 +58,7 @@ def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
 
 
 def exercise_row(exercise: Exercise, checked: Checked) -> ExerciseRow:
-    """Return the row of an exercise that was checked."""
+    """Return the row of an exercise that was checked and confirmed."""
     verdict = checked.verdict
     ranks, messages = messages_of(verdict.trace)
 

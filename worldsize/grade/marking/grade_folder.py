@@ -159,7 +159,7 @@ def find_submissions(folder: Path, labs: Mapping[str, CourseLab], selection: Sel
 
 
 def _looked_into(file: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
-    """Read a file once: add its digest and, if its name gives no lab, the lab that its cells belong to."""
+    """Read a file of the folder once: add its digest and, if its name gives no lab, the lab that its cells belong to."""
     if file.refused or file.digest:
         return file
 
@@ -175,13 +175,13 @@ def _looked_into(file: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
 
 
 def path_in(folder: Path, file: HandedIn) -> str:
-    """Return a file's path within the submissions folder, as text."""
+    """Return a file's path within the folder to grade, as text."""
     return str(file.path.relative_to(folder)).encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)
 class _Selected:
-    """A selected submission: its file, its task, its row's name and lease, and its lateness."""
+    """A submission of the folder to grade: its file, its task, its row's name and lease, and its lateness."""
 
     file: HandedIn
     task: MarkingTask

@@ -64,7 +64,7 @@ class HelperCells:
     # ---- what went wrong -------------------------------------------------------------------------
 
     def note_errors(self, errors: Any) -> None:
-        """Store what each failing cell said, by title, as the sandbox reported it.
+        """Store what each failing helper cell said, by title, as the sandbox reported it.
 
         A forged report changes only what happens to the student's own cells.
         """
@@ -78,7 +78,7 @@ class HelperCells:
                 self._errors[cell.title] = said
 
     def drop(self, title: str, message: str) -> None:
-        """Take the titled cell apart, since it ended or hung the process; leave it out if it cannot be taken apart."""
+        """Take apart the titled helper, since it ended or hung the process; leave it out if it cannot be taken apart."""
         for cell in self._cells:
             if cell.title == title and len(cell.statements) > 1 and cell.number not in self._apart:
                 self._apart.add(cell.number)
@@ -87,7 +87,7 @@ class HelperCells:
         self._dropped.add(title)
 
     def errors(self, exercise: Exercise) -> str:
-        """Return, for people, what went wrong in cells that the exercise uses; "" if nothing did."""
+        """Return, for people, what went wrong in helper cells that the exercise uses; "" if nothing did."""
         messages = []
         for cell in self.taken[exercise.id].cells:
             for title, message in self._errors.items():

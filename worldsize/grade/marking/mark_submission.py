@@ -49,7 +49,7 @@ class SetupRaised(BrokenRelease):
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """A file to mark. `lab` is "" if neither the file's name nor its cells give it.
+    """A submission's file to mark. `lab` is "" if neither the file's name nor its cells give it.
 
     `sound` means that the lab's set-up cells are known to run here (`try_setup`).
     """
@@ -224,7 +224,7 @@ class SubmissionMarking:
             self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
-        """Return set-up cells and exercises, in order; a reference follows the cell that it replaces.
+        """Return a submission's set-up cells and exercises, in order; a reference follows the cell that it replaces.
 
         Before each exercise come the student's own cells that `checked` uses, or that any exercise uses if it is None.
         """
@@ -327,7 +327,7 @@ class SubmissionMarking:
         return real
 
     def _confirmed(self, exercise: Exercise, cells: Cells, real: Checked) -> Checked:
-        """Run the same check in simulated time, with other draws.
+        """Run the same check of the submission in simulated time, with other draws.
 
         Points stay if the case cannot be played, if playing gives no result, or if real ranks pass with the same draws.
         """
@@ -358,7 +358,7 @@ class SubmissionMarking:
 
 
 def _verdict(exercise: Exercise, arena: Arena, incidents: list[Incident]) -> Verdict:
-    """Return the check's verdict; values that make the check itself fail earn nothing.
+    """Return the check's verdict for a mark; values that make the check itself fail earn nothing.
 
     Where the values do not fit into memory, it adds "crashed" to `incidents`.
     """

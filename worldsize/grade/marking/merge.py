@@ -61,7 +61,7 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
 
 def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> None:
-    """Keep one of two copies of a row, preferably one that is not lost. Raises ValueError if they disagree."""
+    """Keep, in a merge, one of two copies of a row, preferably one that is not lost. Raises ValueError if they disagree."""
     other, where = kept.setdefault(row.file_name, (row, part))
     if other.state == "lost" and row.state != "lost":
         kept[row.file_name] = row, part

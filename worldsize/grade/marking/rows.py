@@ -29,7 +29,7 @@ _MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class PropertyRow:
-    """A property of an exercise. `passed` is None if it was not examined."""
+    """A property of an exercise in a row. `passed` is None if it was not examined."""
 
     name: str
     points: float
@@ -187,7 +187,7 @@ def identity(out: Path, name: str) -> tuple | None:
 
 
 def to_dict(row: GradeRow) -> dict[str, Any]:
-    """Return the row's fields as JSON's values."""
+    """Return a grade row's fields as JSON's values."""
     return msgspec.to_builtins(row)
 
 

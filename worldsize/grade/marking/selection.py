@@ -17,7 +17,7 @@ _ENDED_BADLY: tuple[GradeState, ...] = ("crashed", "timeout", "lost")
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `number` of `count`, counted from 1."""
+    """A selection's part `number` of `count`, counted from 1."""
 
     number: int = 1
     count: int = 1
@@ -65,7 +65,7 @@ class Selection:
 
 
 def fits(student: str, name: str) -> bool:
-    """Return whether `name` means this student: the whole name, or an LMS's number at its end."""
+    """Return whether a selection's `name` means this student: the whole name, or an LMS's number at its end."""
     if name.isdecimal() and student.endswith(f"_{name}"):
         return True
     return student == name

@@ -45,11 +45,11 @@ _MOST_FOUND = 20
 
 
 class Ungradable(ValueError):
-    """A file that can have no points; the message says why."""
+    """A submission that can have no points; the message says why."""
 
 
 class TooLarge(Ungradable):
-    """A file with more bytes than are read."""
+    """A submission with more bytes than are read."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class NotebookFile:
-    """A notebook's file, read once. `digest` covers all its bytes, even if the file is not a notebook."""
+    """A submission's notebook file, read once. `digest` covers all its bytes, even if the file is not a notebook."""
 
     digest: str
     found: tuple[NotebookCell, ...]
@@ -78,14 +78,14 @@ class NotebookFile:
 
     @property
     def cells(self) -> list[NotebookCell]:
-        """Return the cells. Raises Ungradable if the file is not a notebook."""
+        """Return the submission's cells. Raises Ungradable if the file is not a notebook."""
         if self.problem:
             raise Ungradable(self.problem)
         return list(self.found)
 
 
 def read(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """Read a file's bytes: a plain file only, and not too large.
+    """Read a submission's bytes: a plain file only, and not too large.
 
     Raises Ungradable for links, devices, and files that are too large or cannot be read.
     """
@@ -268,10 +268,10 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
 
 
 def _in_common(lines: list[str], other: list[str]) -> int:
-    """Count the lines that both have, without titles and empty lines."""
+    """Count the lines that a submission's cell and the release's have in common, without titles and empty lines."""
     return len(set(filter(None, lines[1:])) & set(other[1:]))
 
 
 def _first(lines: list[str]) -> str:
-    """Return the first line after the title that is not empty, made printable; "" if there is none."""
+    """Return a submitted cell's first line after the title that is not empty, made printable; "" if there is none."""
     return printable(next(filter(None, lines[1:]), ""))

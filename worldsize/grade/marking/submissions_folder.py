@@ -70,7 +70,7 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
 
 
 def need(folder: Path) -> None:
-    """Raise ValueError if `folder` is not a folder."""
+    """Raise ValueError if the submissions' `folder` is not a folder."""
     if not folder.is_dir():
         got = "a file" if folder.exists() else "no such folder"
         raise ValueError(
@@ -98,7 +98,7 @@ def same_number(number: str) -> str:
 
 
 def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
-    """Return the layout that most entries are named for. Raises ValueError on a tie."""
+    """Return the layout of the submissions, which most entries are named for. Raises ValueError on a tie."""
     votes = Counter(map(_vote, entries))
     if not votes:
         return "plain"
@@ -114,7 +114,7 @@ def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
 
 
 def _vote(entry: Path) -> FolderLayout:
-    """Return the layout that an entry's name is of: the one whose number comes first.
+    """Return the layout that a submission's name is of: the one whose number comes first.
 
     An LMS writes the student's number before the student's own file name.
     """
@@ -123,7 +123,7 @@ def _vote(entry: Path) -> FolderLayout:
 
 
 def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
-    """Match the parts of a name that this LMS wrote, None if it did not write the name."""
+    """Match the parts of a submission's name that this LMS wrote, None if it did not write the name."""
     if layout == "plain":
         return None
     if layout == "moodle" and _is_folder(entry):
@@ -161,14 +161,14 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
 
 
 def _counts(entry: Path) -> bool:
-    """Return whether the entry may hold a notebook, and so votes on the layout."""
+    """Return whether the folder's entry may hold a notebook, and so votes on the layout."""
     if entry.name.startswith(".") or entry.is_symlink():
         return False
     return entry.is_dir() or entry.suffix.lower() == ".ipynb"
 
 
 def _no_notebook(entry: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
-    """Return the refused entry for a link, a hidden entry, or a file that is not an `.ipynb`."""
+    """Return the folder's refused entry for a link, a hidden entry, or a file that is not an `.ipynb`."""
     if entry.is_symlink():
         why = "it is a link, and links are not followed: put the folder or file itself here"
     elif entry.suffix.lower() == ".zip":
@@ -229,7 +229,7 @@ def joined(*notes: str) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few submissions' names, and how many more there are."""
     every = list(names)
     more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
     return ", ".join(every[:_MOST_NAMED]) + more
@@ -309,12 +309,12 @@ def _student_and_late(form: re.Match) -> tuple[str, str]:
 
 
 def _told(name: str) -> str:
-    """Return a name as text, with bytes that are not text escaped; no two names become one."""
+    """Return a submission's name as text, with bytes that are not text escaped; no two names become one."""
     return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode()
 
 
 def _lab(name: str, labs: list[str]) -> str:
-    """Return the lab that a file's name gives: its whole stem, or its number at the start of a word."""
+    """Return the lab that a submission's name gives: its whole stem, or its number at the start of a word."""
     whole = [lab for lab in labs if lab in name]
     if whole:
         return max(whole, key=len)
@@ -325,7 +325,7 @@ def _lab(name: str, labs: list[str]) -> str:
 
 
 def _best(group: list[HandedIn]) -> HandedIn:
-    """Return the notebook that counts: the lab's own name before copies, then the last that Canvas numbered."""
+    """Return the submitted notebook that counts: the lab's own name before copies, then the last that Canvas numbered."""
     if len(group) == 1:
         return group[0]
 

@@ -30,7 +30,7 @@ MOST_LINES = 3  # shown of the added lines
 
 @dataclass(frozen=True)
 class Tamper:
-    """A change. The fields after `place` are "", 0 or () if its kind does not use them."""
+    """A change that tampers with a notebook. The fields after `place` are "", 0 or () if its kind does not use them."""
 
     kind: TamperKind
     place: str = ""  # the title of an exercise, the number of a set-up cell, the name of a cell that claims points
@@ -43,7 +43,7 @@ class Tamper:
 
 
 def sentence(tamper: Tamper) -> str:
-    """Return the sentence that students see on their page, and instructors in a table."""
+    """Return a tampering's sentence, which students see on their page, and instructors in a table."""
     exercise = f"{tamper.place} ({tamper.exercise})"
     check = f"the check of {tamper.place}"
     first_line = f"`{tamper.first_line}`" if tamper.first_line else "empty"
@@ -87,7 +87,7 @@ def sentence(tamper: Tamper) -> str:
 
 
 def in_short(changes: Sequence[Tamper]) -> str:
-    """Return a phrase that counts changes by kind: "5 checks missing, 2 set-up cells missing"; one alone has its sentence."""
+    """Return a phrase that counts tampering by kind: "5 checks missing, 2 set-up cells missing"; one alone has its sentence."""
     if len(changes) == 1:
         return sentence(changes[0])
 

@@ -53,7 +53,7 @@ def main() -> None:
 def serve(
     tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, is_full: Callable[[], bool]
 ) -> None:
-    """Answer each task with its row, and with whether this process is too full to mark another."""
+    """Answer, as a marking process, each task with its row, and with whether this process is too full to mark another."""
     for number, line in enumerate(tasks):
         row = _row(msgspec.convert(json.loads(line), MarkingTask), labs, sandbox, seed, fresh=number == 0)
         gc.collect()
@@ -65,7 +65,7 @@ def serve(
 
 
 def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, fresh: bool) -> GradeRow:
-    """Return the row, whatever happens; the grader's own failures make it "lost".
+    """Return a task's row, whatever happens; the grader's own failures make it "lost".
 
     A release that cannot run here makes it "ungradable": to try again would end the same way. In a `fresh` worker, only
     this submission can have filled the memory, so that is a crash of its own.
@@ -119,7 +119,7 @@ def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
 
 
 def data_bytes() -> int:
-    """Return the size of this process's data, as its limit counts it."""
+    """Return the size of this worker process's data, as its limit counts it."""
     found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return 1024 * int(found[1])
 

@@ -80,7 +80,7 @@ class Worker:
         self._send(order)
 
     def mark(self, task: MarkingTask) -> GradeRow:
-        """Return the task's row. Raises WorkerLost if the process ends or takes too long."""
+        """Have the worker mark, and return the task's row. Raises WorkerLost if the process ends or takes too long."""
         more_s = self._more_s
         if self._first:
             more_s += _START_S
@@ -107,7 +107,7 @@ class Worker:
         return rows.from_dict(answer["row"])
 
     def _send(self, message: MarkingOrder | MarkingTask) -> None:
-        """Send a message. The next read notices if the process is gone."""
+        """Send the worker a message. The next read notices if the process is gone."""
         with suppress(OSError):
             self._process.stdin.write(json.dumps(msgspec.to_builtins(message)).encode() + b"\n")
             self._process.stdin.flush()

@@ -75,7 +75,7 @@ def _make(path: Path) -> None:
 
 
 def explained(path: Path, error: sqlite3.Error) -> str:
-    """Return a paragraph that says what to do about an SQLite error."""
+    """Return a paragraph that says what to do about an SQLite error of the gradebook."""
     if "locked" in str(error) or "busy" in str(error):
         return (
             f"{path}: expected a gradebook that no other program is writing, but it was locked for {WAIT_S:g} s; nothing was "

@@ -87,7 +87,7 @@ class ExtraCredit:
 
     @property
     def comment(self) -> str:
-        """Return the comment for it, without HTML: nbgrader's own feedback shows comments as HTML."""
+        """Return the comment for the extra credit, without HTML: nbgrader's own feedback shows comments as HTML."""
         reason = "".join(c if c.isprintable() and c not in '<>&"\\' else " " for c in self.reason)
         return f"; {reason}; {_mark(self.points)}"
 
@@ -105,7 +105,7 @@ def extra_credit(given: ByHand, row: GradeRow) -> ExtraCredit | None:
 
 
 def take_back(grade: Any, comment: Any) -> None:
-    """Remove the extra credit of an earlier run. Credit that a person changed since then stays."""
+    """Remove from the gradebook the extra credit of an earlier run. Credit that a person changed since then stays."""
     # the comment names the amount that was written: another amount is a person's
     if grade.extra_credit is None or not (comment.auto_comment or "").endswith(_mark(grade.extra_credit)):
         return
@@ -115,7 +115,7 @@ def take_back(grade: Any, comment: Any) -> None:
 
 
 def has_any(grades: Iterable[Any]) -> bool:
-    """Return True if a person gave points for any of these exercises in formgrader."""
+    """Return True if a person gave points by hand for any of these exercises in formgrader."""
     for grade in grades:
         if grade.manual_score is not None or grade.extra_credit is not None:
             return True

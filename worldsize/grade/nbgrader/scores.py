@@ -108,7 +108,7 @@ class _GradebookWriter:
         self.not_given: list[str] = []
 
     def enter(self, row: GradeRow, lab: CourseLab, handed_in: str | None) -> str:
-        """Enter a row, and return the name of its assignment."""
+        """Enter a row's scores into the gradebook, and return the name of its assignment."""
         assignment = self._assignment(row, lab.stem)
         if (assignment, lab.stem) not in self._whole:
             self._complete(assignment, lab)
@@ -128,7 +128,7 @@ class _GradebookWriter:
         return assignment
 
     def _assignment(self, row: GradeRow, stem: str) -> str:
-        """Return the assignment for the notebook `stem`.
+        """Return the gradebook's assignment for the notebook `stem`.
 
         Prefer the assignment named like the row's folder, then the only assignment with the notebook; if there is none,
         return `stem`. Raises ValueError if several have the notebook.
@@ -254,7 +254,7 @@ class _GradebookWriter:
         self, grades: dict, comments: dict, name: str, row: GradeRow, exercise: ExerciseRow | None,
         credit: ExtraCredit | None, decided: bool,
     ) -> bool:  # fmt: skip
-        """Enter one exercise; return True if a person is now asked to look at it.
+        """Enter one exercise's score; return True if a person is now asked to look at it.
 
         `decided`: `overrides.csv` settles the lab's points.
         """

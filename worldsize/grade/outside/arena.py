@@ -44,7 +44,7 @@ class FromAfar:
         self._theirs: list[Callable] = []
 
     def name_of(self, value: Any) -> str | int | None:
-        """Return a submitted function's name, the number of a check's callable, or None for anything else."""
+        """Return for the arena a submitted function's name, the number of a check's callable, or None for anything else."""
         if isinstance(value, Submitted):
             return value.__name__
         if not callable(value):

@@ -33,12 +33,12 @@ _NEED_TENSORFLOW = ("tensorflow.", "keras.", "tf_keras.", "worldsize.tf.")  # pr
 
 
 class SandboxLost(RuntimeError):
-    """A sandbox that ended by itself."""
+    """A server's sandbox that ended by itself."""
 
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """The end of a rank's process: `code` is its exit status, or 128 + the signal that ended it."""
+    """The end of a sandboxed rank's process: `code` is its exit status, or 128 + the signal that ended it."""
 
     number: int
     code: int
@@ -153,7 +153,7 @@ class Sandbox:
     def spawn(
         self, count: int = 1, framework: Framework = "torch", together: bool = False, watched: bool = False
     ) -> tuple[int, list[PipeEnds]]:
-        """Start a rank in its own namespaces, or `count` ranks `together` in the same.
+        """Start a rank in a sandbox, in its own namespaces, or `count` ranks `together` in the same.
 
         Returns a number and a line to each rank; with `watched`, the line leads to the writers' warden.
         """
@@ -226,7 +226,7 @@ class Sandbox:
         return [server.pid for server in self._servers]
 
     def end(self, numbers: Iterable[int], wait: bool) -> list[ProcessExit]:
-        """Kill these ranks; with `wait`, return the exits of those that ended.
+        """Kill these ranks in their sandboxes; with `wait`, return the exits of those that ended.
 
         If a rank does not end in time, every sandbox is renewed.
         """

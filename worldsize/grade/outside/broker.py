@@ -85,7 +85,7 @@ class RankState:
 
 
 class DueAct(NamedTuple):
-    """An act that is due at a moment, in the order of a heap."""
+    """An act of the broker that is due at a moment, in the order of a heap."""
 
     moment_s: float
     order: int
@@ -271,7 +271,7 @@ class Broker:
             heapq.heappush(self._due, DueAct(moment_s, next(self._orders), act))
 
     def act_on_time(self) -> float:
-        """Do what is due; return the seconds until the next act, or infinity."""
+        """Do what is due in the fabric; return the seconds until the next act, or infinity."""
         while self._due:
             left_s = self._due[0].moment_s - time.monotonic()
             if left_s > 0:
@@ -310,7 +310,7 @@ class Broker:
         return tuple(ranks)
 
     def wait(self, rank: int) -> Wait | None:
-        """Return what an unfinished rank waits for: the last request, if several threads wait."""
+        """Return what an unfinished rank waits for at the broker: the last request, if several threads wait."""
         state = self.rank_states[rank]
         if state.done or not state.waiting:
             return None
@@ -319,13 +319,13 @@ class Broker:
         return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
     def trace(self) -> Trace:
-        """Return the record so far, on a clock that starts with the run."""
+        """Return the broker's record so far, on a clock that starts with the run."""
         records = [record(rank, s.events, s.spans, self._origin_s) for rank, s in enumerate(self.rank_states)]
         return merge(records, len(self.rank_states))
 
 
 def _pop_oldest(queues: Iterable[deque | None]) -> Any:
-    """Remove and return the oldest of the messages or requests in these queues, None if there is none."""
+    """Remove and return the oldest of the messages or requests in the broker's queues, None if there is none."""
     oldest = min(filter(None, queues), key=lambda queue: queue[0].order, default=None)
     return None if oldest is None else oldest.popleft()
 

@@ -43,7 +43,7 @@ class Peer:
         return len(self.unsent) + self.reader.kept_bytes
 
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
-        """Queue a frame, which goes as fast as the rank reads."""
+        """Queue a frame for this peer, which goes as fast as the rank reads."""
         if self.open:
             self.unsent += framed(message, blob)
             self.write()
@@ -61,7 +61,7 @@ class Peer:
         del self.unsent[:sent]
 
     def read(self) -> None:
-        """Take in the bytes that have come."""
+        """Take in the bytes that have come from the rank, the peer."""
         try:
             data = os.read(self.line.reads, CHUNK)
         except BlockingIOError:

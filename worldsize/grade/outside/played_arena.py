@@ -23,7 +23,7 @@ PLAYING_PROCESS = "the process that plays the ranks"
 
 
 class PlayLost(Exception):
-    """A playing process without a result; the message says what it did instead."""
+    """A playing process without a result for the arena; the message says what it did instead."""
 
     def __init__(self, incident: Incident, message: str) -> None:
         super().__init__(message)

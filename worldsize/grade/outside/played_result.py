@@ -26,7 +26,7 @@ _WORK = {"rank": np.int64, "start_s": np.float64, "end_s": np.float64}
 
 
 def arena_result(report: Any, n: int) -> ArenaResult:
-    """Return the result of a case on `n` ranks. Raises NotPlayable if the report says so, BadFrame if it is none."""
+    """Return the played result of a case on `n` ranks. Raises NotPlayable if the report says so, BadFrame if it is none."""
     if not isinstance(report, dict):
         raise BadFrame("expected the result of a played case")
 
@@ -97,7 +97,7 @@ def _work(table: Any, n: int) -> tuple[Span, ...]:
 
 
 def _columns(table: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.ndarray]:
-    """Check that the columns have one length, and each its dtype; seconds are finite and not negative."""
+    """Check that a played result's columns have one length, and each its dtype; seconds are finite and not negative."""
     if not isinstance(table, dict) or table.keys() != kinds.keys():
         raise BadFrame(f"expected the columns {', '.join(kinds)}")
 

@@ -71,7 +71,7 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def _stack_frame(row: Any) -> Frame | None:
-    """Return one line of a rank's traceback as reported, None if it is malformed.
+    """Return one line of a sandboxed rank's traceback as reported, None if it is malformed.
 
     A file that is neither a library's nor a cell gets angle brackets, a cell's form, so that the grader reads no file
     because a rank names it.
@@ -145,7 +145,7 @@ class GradedRun:
         self._changed: set[str] = set()
 
     def go(self) -> RunResult:
-        """Run until the outcome is known. Raises SandboxLost if a sandbox ends by itself."""
+        """Run the ranks until the outcome is known. Raises SandboxLost if a sandbox ends by itself."""
         message = self.meter.too_much(self.sandbox.processes())
         if message:  # every later run of this submission ends here too
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
@@ -228,7 +228,7 @@ class GradedRun:
             self.meter.lost_now = lambda: 0.0
 
     def _known(self, now_s: float) -> RunResult | None:
-        """Return the result once it is known, else None."""
+        """Return the run's result once it is known, else None."""
         states = self._broker.rank_states
         misfits = {rank: state.misfit for rank, state in enumerate(states) if state.misfit}
         if misfits or any(peer.failure for peer in self._peers):
@@ -320,7 +320,7 @@ class GradedRun:
             raise BadFrame("expected a kind of frame that the grader knows")
 
     def _called(self, answer_call: Callable[[int, list], Any], frame: dict, blob: bytes) -> tuple[dict, bytearray]:
-        """Return the check's answer to a call, or the error that it raised."""
+        """Return, in a run, the check's answer to a call, or the error that it raised."""
         args = decode(frame.get("args"), blob)
         number = frame.get("number")
         if not isinstance(args, list) or type(number) is not int:

@@ -77,7 +77,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
 
 
 def _column(path: Path, heads: list[str], lab: str) -> int:
-    """Return the column whose name has the lab's stem, or its number, alone or after "lab". Raises ValueError."""
+    """Return Canvas's column whose name has the lab's stem, or its number, alone or after "lab". Raises ValueError."""
     assignments = {}
     for k, head in enumerate(heads):
         found = _ASSIGNMENT.fullmatch(head)

@@ -52,7 +52,7 @@ def page(overview: ClassMap, again_s: int | None = None) -> str:
 
 
 def finding(question: QuestionMap) -> str:
-    """Return a sentence on the strip of a question."""
+    """Return a sentence on the strip of a class's question."""
     clauses = [f"{question.close} of {question.students} within 5 %"]
     for group in question.groups:
         clauses.append(f"{group.students} of {question.students} {group.words}")
@@ -60,7 +60,7 @@ def finding(question: QuestionMap) -> str:
 
 
 def _strip(question: QuestionMap) -> tuple[Sequence[DotPlace], float]:
-    """Return the dots of a question, stacked by error on a log scale, and the strip's height."""
+    """Return the dots of a class's question, stacked by error on a log scale, and the strip's height."""
     columns: Counter[int] = Counter()
     dots = []
     for ratio in question.ratios:

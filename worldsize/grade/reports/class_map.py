@@ -173,7 +173,7 @@ def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:
 
 
 def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> list[FactorGroup]:
-    """Return groups whose wrong predictions are off by one factor, the largest first. A pair is (ratio, predicted)."""
+    """Return a class's groups whose wrong predictions are off by one factor, the largest first. A pair is (ratio, predicted)."""
     least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
     left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
 
@@ -192,7 +192,7 @@ def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> l
 
 
 def as_csv(overview: ClassMap) -> str:
-    """Return the map as CSV: a line for each cause and each group, with how many of how many students; no names."""
+    """Return a class's map as CSV: a line for each cause and each group, with how many of how many students; no names."""
     rows: list[tuple[str, str, str, str, int, int]] = []
     for exercise in overview.exercises:
         rows.append((exercise.lab, "exercise", exercise.id, "every point", exercise.passed, exercise.students))
@@ -209,7 +209,7 @@ def as_csv(overview: ClassMap) -> str:
 
 
 def lines(overview: ClassMap) -> list[str]:
-    """Return the map in short: the exercises that fewest solved first, and the questions with a shared mistake."""
+    """Return a class's map in short: the exercises that fewest solved first, and the questions with a shared mistake."""
     report = [f"{units.count(overview.submissions, 'submission')} of {units.count(overview.students, 'student')}"]
     for exercise in sorted(overview.exercises, key=lambda exercise: exercise.passed / exercise.students):
         if exercise.passed < exercise.students:

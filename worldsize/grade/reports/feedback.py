@@ -75,7 +75,7 @@ def write(
 
 
 def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePictures]:
-    """Return a row's pictures by exercise, for exercises with a case to show."""
+    """Return the feedback's pictures for a row by exercise, for exercises with a case to show."""
     pictures = {}
     for e in row.exercises:
         if not e.ranks:
@@ -101,7 +101,7 @@ def _moves(trace: Trace) -> list[tuple]:
 
 @functools.lru_cache(maxsize=256)
 def drawn(trace: Trace) -> PagePicture | None:
-    """Return the space-time diagram of messages, or None for none. Cached: many students send the same."""
+    """Return the space-time diagram of messages for feedback, or None for none. Cached: many students send the same."""
     from worldsize import figures
     from worldsize.figures.base import SHOWN_DPI
 
@@ -138,7 +138,7 @@ def _place(row: GradeRow) -> PurePosixPath:
 
 
 def _part(text: str) -> str:
-    """Return a part of a path: unchanged if harmless, else plain letters and a hash."""
+    """Return a part of a feedback page's path: unchanged if harmless, else plain letters and a hash."""
     if _is_plain(text):
         return text
     plain = re.sub(r"[^\w]+", "-", text, flags=re.ASCII).strip("-")[:60]

@@ -104,7 +104,7 @@ def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
 
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the next steps: a line for each kind of problem, the closest to passing first."""
+    """Yield a page's next steps: a line for each kind of problem, the closest to passing first."""
     if row.state == "lost":
         yield "Nothing: the grader failed, not your notebook. Your instructor will grade it again."
         return
@@ -138,6 +138,6 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def appeal_number(row: GradeRow) -> str:
-    """Return the appeal number, derived from seed, lab and file; the seed cannot be derived from it."""
+    """Return the page's appeal number, derived from seed, lab and file; the seed cannot be derived from it."""
     digits = f"{derived(row.seed, row.lab, row.digest):016x}"
     return "-".join(digits[k : k + 4] for k in range(0, 16, 4))

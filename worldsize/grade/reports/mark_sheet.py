@@ -33,12 +33,12 @@ class MarkSheet:
 
 
 def labs_of(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN) -> list[str]:
-    """Return the labs that have a mark, sorted."""
+    """Return the sheet's labs, which have a mark, sorted."""
     return sorted({row.lab for row in rows if row.lab} | {lab for _, lab in given})
 
 
 def mark_of(row: GradeRow, given: Given) -> str:
-    """Return a row's mark, which points `given` by hand replace; "" for none."""
+    """Return a row's mark for a sheet, which points `given` by hand replace; "" for none."""
     by_hand = given.get((row.student, row.lab))
     if by_hand:
         return f"{by_hand.points:g}"

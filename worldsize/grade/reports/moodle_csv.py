@@ -35,7 +35,7 @@ _EARLIER = re.compile(
 
 @dataclass(frozen=True)
 class Mark:
-    """A student's grade, "" for none, and its comment."""
+    """A student's grade for Moodle, "" for none, and its comment."""
 
     grade: str
     comment: str
@@ -64,11 +64,11 @@ class Worksheet:
         return {known: self.name(line) for known, line in self.students().items()}
 
     def field(self, line: list[str], head: str) -> str:
-        """Return a field of a line, "" if the worksheet has no such column."""
+        """Return a field of a line in Moodle's worksheet, "" if the worksheet has no such column."""
         return line[self.at[head]].strip() if head in self.at else ""
 
     def name(self, line: list[str]) -> str:
-        """Return a student's name, or the identifier if Moodle hides names."""
+        """Return a student's name in Moodle's worksheet, or the identifier if Moodle hides names."""
         return self.field(line, NAME) or self.field(line, IDENTIFIER)
 
 

@@ -33,7 +33,7 @@ _NO_LAB = "no lab"
 
 @dataclass(frozen=True)
 class Need:
-    """A reason for a person to look: the student, the file, and why."""
+    """A need, a reason for a person to look: the student, the file, and why."""
 
     kind: NeedKind
     why: str
@@ -74,13 +74,13 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
 
 
 def with_more(needs: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
-    """Return the list with a command's messages "student, lab: why", except for rows that are listed already."""
+    """Return the list for a person with a command's messages "student, lab: why", except for rows that are listed already."""
     heads = {need.head for need in needs}
     return needs + [Need(kind, one) for one in dict.fromkeys(words) if one.partition(": ")[0] not in heads]
 
 
 def write(needs: Iterable[Need], grades: Path) -> Path:
-    """Write the list beside the rows, and return its path."""
+    """Write the list for a person beside the rows, and return its path."""
     heads = ["student", "lab", "what", "why", "file"]
     path = grades / FILE
     write_whole(path, safe_csv.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in needs)]), PRIVATE)
@@ -157,7 +157,7 @@ def _first_line(message: str) -> str:
 
 
 def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
-    """Yield what a partial or unfinished grading left: missing, stale and outdated rows, and mixed releases."""
+    """Yield the needs that a partial or unfinished grading left: missing, stale and outdated rows, and mixed releases."""
     for path in graded.missing:
         yield Need("not graded", f"{path} has no row yet: run `worldsize grade` again", path=path)
     for row in graded.stale:
@@ -178,7 +178,7 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
 
 
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
-    """Return {student: message} for students who share a number, or have two rows of one lab."""
+    """Return {student: message} on students who need a person: they share a number, or have two rows of one lab."""
     by_number: dict[str, Counter[tuple[str, str]]] = {}
     for row in {id(row): row for row in rows}.values():  # each once
         known = lms_number(row.student)

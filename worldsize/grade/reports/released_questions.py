@@ -57,7 +57,7 @@ def released_questions(lab: CourseLab) -> dict[str, ReleasedQuestion]:
 
 
 def _parts(asked: ast.expr, texts: Mapping[str, ast.expr]) -> tuple[str, ...]:
-    """Return a question's fixed parts. `texts` has the expressions that the cell gives names to."""
+    """Return a released question's fixed parts. `texts` has the expressions that the cell gives names to."""
     parts = [""]
     pieces = [asked]
     while pieces:

@@ -11,7 +11,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def text(lines: Iterable[Iterable[str]], as_they_are: Collection[int] = ()) -> str:
-    """Return the lines as CSV. Columns `as_they_are` are not escaped: no student chooses how their fields begin."""
+    """Return the lines as safe CSV. Columns `as_they_are` are not escaped: no student chooses how their fields begin."""
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     for line in lines:

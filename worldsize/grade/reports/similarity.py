@@ -41,7 +41,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """A student's answer; `fingerprint` leaves out the release's code."""
+    """A student's answer to compare; `fingerprint` leaves out the release's code."""
 
     student: str
     fingerprint: CodeFingerprint
@@ -169,7 +169,7 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
 
 
 def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str, dict]], list[str]]:
-    """Return {lab: {student: {exercise: source}}}, and messages on files that cannot be read."""
+    """Return, to compare, {lab: {student: {exercise: source}}}, and messages on files that cannot be read."""
     papers: dict[str, dict[str, dict]] = {}
     unread = []
     for file in submissions_folder.find(folder, labs):
@@ -196,7 +196,7 @@ def compare(
     given: frozenset[int],
     tally: SharedSums | None = None,
 ) -> Compared:
-    """Return the similarity of every pair of answers to one exercise; add the pairs to `tally`."""
+    """Return the similarity of each pair of answers to one exercise; add the pairs to `tally`."""
     tally = tally or SharedSums()
     own, empty = [], []
     for name, found in sorted(sources.items()):
@@ -275,7 +275,7 @@ def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerp
 
 
 def spread(shares: Sequence[float], bins: int = 10) -> list[int]:
-    """Return how many pairs have their share in each of `bins` equal bins; the last bin includes 1."""
+    """Return how many pairs have their similarity, the share, in each of `bins` equal bins; the last bin includes 1."""
     counts = [0] * bins
     for share in shares:
         counts[min(bins - 1, int(share * bins))] += 1

@@ -21,7 +21,7 @@ from worldsize.grade.reports.similarity import (
 
 @dataclass(frozen=True)
 class CodePiece:
-    """A part of an answer's code that is shared with the other answer, or not."""
+    """A part of an answer's code on the page that is shared with the other answer, or not."""
 
     text: str
     shared: bool
@@ -45,7 +45,7 @@ def page(comparison: Similarity) -> str:
 
 
 def lines(comparison: Similarity) -> list[str]:
-    """Return the page in short, as lines for a terminal: each exercise's median and highest share.
+    """Return the similarity page in short, as lines for a terminal: each exercise's median and highest share.
 
     The exercise with most beyond its base rate comes first. Then come the most similar pairs over a whole lab, and files
     that were not compared.
@@ -77,7 +77,7 @@ def lines(comparison: Similarity) -> list[str]:
 
 
 def _codes(pair: SimilarAnswers) -> Iterator[list[CodePiece]]:
-    """Yield the code of both answers, cut where shared parts begin and end."""
+    """Yield for the page the code of both answers, cut where shared parts begin and end."""
     from copydetect import compare_files
 
     prints = (pair.one.fingerprint, pair.other.fingerprint)

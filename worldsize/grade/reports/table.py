@@ -44,7 +44,7 @@ def table(rows: Sequence[GradeRow]) -> str:
 
 
 def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
-    """Return a line for each lab, state and number of points, the best first."""
+    """Return a table's line for each lab, state and number of points, the best first."""
     kinds: dict[tuple, list[GradeRow]] = {}
     for row in rows:
         kinds.setdefault((row.lab, STATES.index(row.state), -row.points, row.possible), []).append(row)
@@ -102,7 +102,7 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line, with unprintable characters as "?"."""
+    """Return the text as one line of the table, with unprintable characters as "?"."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -115,7 +115,7 @@ def closing_line(done: FolderGrading, out: Path) -> str:
 
 
 def summary(rows: Sequence[GradeRow]) -> str:
-    """Return, for each lab: the count of each state, mean, median, standard deviation, and a histogram."""
+    """Return under the table, for each lab: the count of each state, mean, median, standard deviation, and a histogram."""
     by_lab: dict[str, list[GradeRow]] = {}
     for row in rows:
         by_lab.setdefault(row.lab, []).append(row)
@@ -140,7 +140,7 @@ def summary(rows: Sequence[GradeRow]) -> str:
 
 
 def _histogram(points: list[float], possible: float) -> list[str]:
-    """Return a line for each sixth of the points, and one for the full score."""
+    """Return the table's line for each sixth of the points, and one for the full score."""
     bins = Counter(min(BINS, int(BINS * p / possible)) for p in points)  # number BINS is the full score
     most = max(bins.values())
 
