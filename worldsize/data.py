@@ -55,7 +55,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataFile:
-    """An expected file, with the digest that its bytes must have."""
+    """An expected data file, with the digest that its bytes must have."""
 
     name: str
     size_bytes: int
@@ -149,7 +149,7 @@ def bandwidths() -> list[tuple[str, float, str]]:
 
 
 def shipped(name: str) -> Path:
-    """Return the path of `name`, a file that ships with the course without a checksum. Raises FileNotFoundError."""
+    """Return the path of `name`, a data file that ships with the course without a checksum. Raises FileNotFoundError."""
     folders = data_folders()
     for folder in folders:
         if (folder / name).is_file():

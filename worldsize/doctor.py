@@ -30,7 +30,7 @@ _COLUMNS = ("what", "here", "remark")
 
 @dataclass(frozen=True)
 class Capability:
-    """A line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark` is the next step)."""
+    """A line of the capability sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark` is the next step)."""
 
     what: str
     value: str
@@ -46,7 +46,7 @@ class CapabilitySheet:
 
     @property
     def ok(self) -> bool:
-        """False if something that every lab needs does not work."""
+        """False if, by the sheet, something that every lab needs does not work."""
         return all(row.state != "fails" for row in self.rows)
 
     def __getitem__(self, what: str) -> Capability:

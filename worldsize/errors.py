@@ -28,7 +28,7 @@ class NotYet(NotImplementedError):
 
 
 class LaunchError(RuntimeError):
-    """A launch that did not end well. `run` has its remains: logs, partial trace, results so far.
+    """The error of a launch that did not end well. `run` has its remains: logs, partial trace, results so far.
 
     `message` says what happened, `hint` what to do next; both are in the error's text.
     """
@@ -45,7 +45,7 @@ class LaunchError(RuntimeError):
 
 
 class RankFailed(LaunchError):
-    """The first rank that failed. `failure` is a `Failure`; `rank` is the failed rank's number."""
+    """The error of the first rank that failed. `failure` is a `Failure`; `rank` is the failed rank's number."""
 
     def __init__(
         self, message: str, run: Run | None = None, hint: str = "", failure: Failure | None = None

@@ -122,8 +122,9 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned. `cause` says
-    why ranks that wait in torch's own communication can never go on, or what they disagreed about before one was killed.
+    """The end of a launch, with its failures. `reason` says why a launch was refused; `returned` holds the ranks that returned.
+    `cause` says why ranks that wait in torch's own communication can never go on, or what they disagreed about before one was
+    killed.
 
     For ranks that stay, `freed` were still at work at the end, and `killed` did not come free; `groups` says what became of
     the groups of each rank that reported its end.
@@ -302,7 +303,7 @@ def unfinished_line(
 
 
 def ending(failure: Failure) -> str:
-    """Return the end without the rank's name: "KeyError: 'loss'", "killed by SIGKILL …", "exited with code 3 …"."""
+    """Return a failed rank's end without its name: "KeyError: 'loss'", "killed by SIGKILL …", "exited with code 3 …"."""
     if failure.kind == "raised":
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
@@ -317,7 +318,7 @@ def ending(failure: Failure) -> str:
 
 
 def leaving(failure: Failure) -> str:
-    """Return a short phrase for a rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
+    """Return a short phrase for a failed rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
     if failure.kind == "lost":
         return f"lost with the host {failure.host}"
     if failure.kind != "signal":
@@ -344,7 +345,7 @@ def unwaited_line(ranks: Sequence[int]) -> str:
 
 
 def wait_in_short(wait: Wait) -> str:
-    """Return a wait as a short clause: "rank 0 waits for 3 (recv, tag 1), which has ended"."""
+    """Return a stuck rank's wait as a short clause: "rank 0 waits for 3 (recv, tag 1), which has ended"."""
     whom = "anyone" if wait.peer is None else str(wait.peer)
     tag = f", tag {wait.tag}" if wait.tag else ""
     ended = ", which has ended" if wait.peer_ended else ""
@@ -352,7 +353,7 @@ def wait_in_short(wait: Wait) -> str:
 
 
 def where_it_waits(wait: Wait) -> str:
-    """Return the place and the peer of a wait: "in recv from rank 3 (tag 1)"."""
+    """Return, for a failure, the place and the peer of a wait: "in recv from rank 3 (tag 1)"."""
     way = "to" if wait.op == "send" else "from"
     whom = "anyone" if wait.peer is None else f"rank {wait.peer}"
     tag = f" (tag {wait.tag})" if wait.tag else ""

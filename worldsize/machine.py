@@ -46,7 +46,7 @@ def memory_bytes(cgroup: Path = _CGROUP) -> tuple[int, int]:
 
 
 def _granted(variable: str) -> float | None:
-    """Return the value of JupyterHub's variable, or None unless it is a positive number."""
+    """Return the machine's limit in JupyterHub's variable, or None unless it is a positive number."""
     try:
         said = float(os.environ.get(variable, ""))
     except ValueError:

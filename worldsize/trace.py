@@ -98,7 +98,7 @@ SpanRow = tuple[str, float, float, str]  # kind, start, end, label
 
 @dataclass(frozen=True)
 class RankRecord:
-    """Everything that one rank recorded."""
+    """Everything that one rank recorded for the trace."""
 
     rank: int
     events: tuple[Event, ...] = ()
@@ -109,7 +109,7 @@ class RankRecord:
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
-    """Return a rank's record on a clock that starts at `origin_s`, from its messages and spans.
+    """Return a rank's record for the trace on a clock that starts at `origin_s`, from its messages and spans.
 
     Every "compute" span is marked as declared, because a fabric sees no other work.
     """
@@ -142,7 +142,7 @@ class Trace:
 
     @property
     def unseen(self) -> str:
-        """The gaps of this record, as a clause; "" without any that is known."""
+        """The gaps of this trace, as a clause; "" without any that is known."""
         clauses = []
         if self.without_recorder:
             clauses.append("this torch has no flight recorder: collectives that it calls from C++ are missing")
@@ -160,7 +160,7 @@ class Trace:
         return sum(t.size_bytes for t in self.transfers)
 
     def bytes_by_link(self) -> dict[tuple[int, int], int]:
-        """Return {(src, dst): bytes} for the links that carried something."""
+        """Return the trace's {(src, dst): bytes} for the links that carried something."""
         found: dict[tuple[int, int], int] = defaultdict(int)
         for t in self.transfers:
             found[t.src, t.dst] += t.size_bytes
@@ -258,7 +258,7 @@ def _slice(done: Span | Collective, row: int, name: str, args: dict) -> dict:
 
 
 def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
-    """Return the transfers in steps; in each step a rank sends at most one message and receives at most one.
+    """Return a trace's transfers in steps; in each step a rank sends at most one message and receives at most one.
 
     One network card per rank could carry a step. Every message comes after the messages that its sender had sent or received
     before it began: L. Lamport's "happened before" (CACM 21, 1978). Within a step, messages are in order of their senders.

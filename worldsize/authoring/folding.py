@@ -16,7 +16,7 @@ _SAYS_WHAT = re.compile(r"# (Set-up|Helper): \S")
 
 
 def is_folded(cell: SourceCell) -> bool:
-    """Return True if the cell's code is hidden at first; an exercise's or its check's never is."""
+    """Return True if the cell is folded, its code hidden at first; an exercise's or its check's never is."""
     if cell.kind != "code" or cell.exercise or cell.check:
         return False
     return _SAYS_WHAT.match(cell.text) is not None or _only_predicts(cell)

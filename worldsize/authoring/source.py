@@ -47,7 +47,7 @@ class SourceCell:
     id: str = ""
 
     def tagged(self, prefix: str) -> str | None:
-        """Return the rest of this cell's tag after `prefix:`, such as the id in `exercise:<id>`."""
+        """Return the rest of this source cell's tag after `prefix:`, such as the id in `exercise:<id>`."""
         for tag in self.tags:
             if tag.startswith(f"{prefix}:"):
                 return tag.partition(":")[2]
@@ -72,7 +72,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Return the cells of `path` with their ids. Raises BuildError for the first broken rule."""
+    """Return the cells of the lab's source `path` with their ids. Raises BuildError for the first broken rule."""
     named = _FILE_NAME.fullmatch(path.name)
     if named is None:
         raise BuildError(
@@ -91,7 +91,7 @@ def read_source(path: Path) -> Source:
 
 
 def stub(text: str) -> str:
-    """Return the line that replaces the answer in the exercise whose cell has this `text`."""
+    """Return the line that replaces the source's answer in the exercise whose cell has this `text`."""
     title = text.split("\n", 1)[0].rstrip().removeprefix("# ")
     return f"raise NotYet({json.dumps(title, ensure_ascii=False)})"
 

@@ -134,7 +134,7 @@ class _ShellCall:
 
     @property
     def shown(self) -> str:
-        """The call as the notebook shows it."""
+        """The shell call as the notebook's cell shows it."""
         if self.method in ("system", "getoutput"):
             return f"!{self.words[0]}"
 
@@ -229,6 +229,6 @@ def run_cell(code: CodeType, namespace: dict[str, Any]) -> None:
 
 
 def taken_out_sentence(taken_out: Sequence[str]) -> str:
-    """Return a sentence that tells a student which pieces a rank leaves out."""
+    """Return a sentence that tells a student which pieces of a cell a rank leaves out as no Python."""
     shown = ", ".join(f"`{one}`" for one in dict.fromkeys(taken_out))
     return f"only a notebook can run {shown}: the exercise's cell is graded without it."

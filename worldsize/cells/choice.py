@@ -26,7 +26,7 @@ FoundBy = Literal["name", "title", "what it says", "nothing"]
 
 @dataclass(frozen=True)
 class FoundCell:
-    """The parts of an exercise's cell, by index among the notebook's code cells; () if there is no such cell.
+    """The parts of the cell that counts for an exercise, by index among the notebook's code cells; () if there is no such cell.
 
     `copies` are further cells with its name or title.
     """
@@ -72,7 +72,7 @@ def chosen(cells: Sequence[NotebookCell], exercises: Sequence[AskedExercise], ra
 
 
 def unnamed(code: Sequence[NotebookCell], exercises: Sequence[AskedExercise]) -> dict[int, str]:
-    """Return the sources of the code cells without the name of an exercise or of its check, by index."""
+    """Return, beside the chosen, the sources of the code cells without the name of an exercise or of its check, by index."""
     names = names_of(exercises)
     return {k: cell.source for k, cell in enumerate(code) if not {cell.id, cell.grade_id} & names}
 

@@ -46,7 +46,7 @@ class AnswerElsewhere:
 
     @property
     def sentence(self) -> str:
-        """Return the sentence for the student: where the answer is, why it does not count, and what to do."""
+        """Return the sentence for the student: where the misplaced answer is, why it does not count, and what to do."""
         match self.kind:
             case "another cell":
                 return (
@@ -76,7 +76,7 @@ def answers_elsewhere(
     given: Iterable[str],
     taken: Mapping[str, TakenAlong],
 ) -> dict[str, tuple[AnswerElsewhere, ...]]:
-    """Find answers outside the exercises' own cells, and definitions that hide one inside, by the exercise's id.
+    """Find misplaced answers, outside the exercises' own cells, and definitions that hide one inside, by the exercise's id.
 
     `given` has the sources of the release's cells, and `taken` what each exercise takes along; neither is an answer elsewhere.
     """
@@ -138,7 +138,7 @@ def _elsewhere(
 
 
 def no_python(exercise: AskedExercise, cell: int, source: str, message: str) -> AnswerElsewhere | None:
-    """Return the exercise's cell as a place if a rank's `message` is a syntax error, else None."""
+    """Return the exercise's cell as an answer that cannot be graded if a rank's `message` is a syntax error, else None."""
     if not message.startswith(_NO_PYTHON):
         return None
     return AnswerElsewhere("no Python", exercise.functions[0], cell, first_line(source), message)

@@ -95,14 +95,14 @@ class Trial:
 
 
 class Arena(ABC):
-    """A way to carry out trials. An arena defines `run`, and sets `draws`."""
+    """An arena, a way to carry out trials. An arena defines `run`, and sets `draws`."""
 
     draws: random.Random
     """Where a check's random numbers come from, so that a grading can be replayed."""
 
     @abstractmethod
     def run(self, trial: Trial) -> ArenaResult:
-        """Carry out `trial`, and return how it ended."""
+        """Carry out `trial` in this arena, and return how it ended."""
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         """Call a plain function once in this arena, with copies of `args`; its value is `returned[0]`.
@@ -115,7 +115,7 @@ class Arena(ABC):
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        """Run `fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks and record their messages.
+        """Run `fn(fabric, inputs[rank], *more)` on this arena's `len(inputs)` ranks and record their messages.
 
         A `ByRank` among `more` holds a value for each rank. The check plays the ranks in `played`: there
         `played[rank](fabric, inputs[rank], *more)` runs instead. On all other ranks a `driver` replaces `fn`:

@@ -90,7 +90,7 @@ class ConfirmingArena(Arena):
         return replace(verdict, tried=Tried(simulated.cases, simulated.passes, tuple(self._confirmed)))
 
     def _told(self) -> SimulatedPass | None:
-        """Return the simulated pass to report, or None where real processes are needed.
+        """Return the simulated pass to confirm and report, or None where real processes are needed.
 
         The first call simulates the check. Raises OtherDraws where the reported pass drew anew.
         """

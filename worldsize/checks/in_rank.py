@@ -81,7 +81,7 @@ def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | N
 
 
 def in_tensorflow(fn: Callable | None, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
-    """Call `fn(given, *more)` in a task of TensorFlow, or the check's own `driver(fn, given, *more)`."""
+    """Call `fn(given, *more)` in a rank, a task of TensorFlow, or the check's own `driver(fn, given, *more)`."""
     if driver is not None:
         returned = driver(fn, given, *more)
     else:

@@ -83,21 +83,21 @@ def bar(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
 
 
 def course_folder(named: Path | None) -> Path:
-    """Return the course's folder: `named` by --course, or else found. Raises ValueError."""
+    """Return the course's folder for a command: `named` by --course, or else found. Raises ValueError."""
     from worldsize.grade.course import default_root
 
     return (named or default_root()).resolve()
 
 
 def need_folder_of(out: Path) -> None:
-    """Check, before any work, that the folder of the file `out` exists. Raises ValueError."""
+    """Check, before a command's work, that the folder of the file `out` exists. Raises ValueError."""
     folder = out.absolute().parent
     if not folder.is_dir():
         raise ValueError(f"{out}: expected a file in an existing folder, got no folder {folder}. Create it, or name another.")
 
 
 def need_extra(command: str, package: str, extra: str) -> None:
-    """Check, before any work, that the `package` of an extra is installed. Raises ValueError."""
+    """Check, before a command's work, that the `package` of an extra is installed. Raises ValueError."""
     if find_spec(package) is None:
         install = f"pip install -c constraints.txt -e '.[{extra}]'"
         raise ValueError(f"{command}: expected the package {package}, got none. Install it in the course's folder: {install}")

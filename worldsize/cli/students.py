@@ -127,7 +127,7 @@ def run(
 
 
 def _parameters(words: list[str]) -> dict[str, object]:
-    """Parse ["ranks=4"] into {"ranks": 4}. A value is JSON if it parses, else text. Raises ValueError."""
+    """Parse a student's ["ranks=4"] into {"ranks": 4}. A value is JSON if it parses, else text. Raises ValueError."""
     import json
 
     parameters: dict[str, object] = {}

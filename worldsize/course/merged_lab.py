@@ -108,7 +108,7 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
 
 
 def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
-    """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
+    """Give, to merge, a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
     titled = {}
     for name, cell in mine.items():
         if name in laid or cell["cell_type"] != "code":
@@ -142,7 +142,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
 
 
 def _taken(cell: Cell, yours: Cell) -> Cell:
-    """Return the released cell with the student's source and outputs, under the release's title."""
+    """Return the merged cell, the released one with the student's source and outputs, under the release's title."""
     taken = cell | {key: yours[key] for key in ("source", "outputs", "execution_count", "attachments") if key in yours}
 
     title, before = title_of(_source(cell)), title_of(_source(yours))
@@ -153,7 +153,7 @@ def _taken(cell: Cell, yours: Cell) -> Cell:
 
 
 def _note(yours: Cell) -> Cell:
-    """Return a cell that keeps the student's text of a dropped or changed cell: prose as is, code as raw text."""
+    """Return a merged lab's cell that keeps the student's text of a dropped or changed cell: prose as is, code as raw text."""
     name = f"yours-{digest((yours['id'] + _digest(yours)).encode())}"
     if yours["cell_type"] == "markdown":
         return {"id": name, "cell_type": "markdown", "metadata": {}, "source": _source(yours)}

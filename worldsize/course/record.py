@@ -29,7 +29,7 @@ class CourseRecord:
 
 
 def is_course(folder: Path) -> bool:
-    """Return True if the course was laid into `folder`."""
+    """Return True if the course was laid into `folder`, by its record."""
     return (folder / RECORD).is_file()
 
 

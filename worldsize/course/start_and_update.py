@@ -149,7 +149,7 @@ def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file
 
 @contextmanager
 def _said_of(folder: Path, outcome: str) -> Iterator[None]:
-    """Report a system error as the course's folder's, not as one of a temporary file."""
+    """Report an update's system error as the course's folder's, not as one of a temporary file."""
     try:
         yield
     except OSError as error:
@@ -204,7 +204,7 @@ class _FileStep:
 
 
 def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _FileStep | None:
-    """Return the step for one file of the release, or None if nothing is to be done."""
+    """Return an update's step for one file of the release, or None if nothing is to be done."""
     path, laid = folder / name, record.files.get(name)
     if not path.is_file():
         return _FileStep(LaidFile(name, "new"), {name: new})
@@ -231,7 +231,7 @@ def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version:
 
 
 def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
-    """Return the step for a file that the release no longer has: removed unless the student has changed it."""
+    """Return an update's step for a file that the release no longer has: removed unless the student has changed it."""
     path = folder / name
     if not path.is_file():
         return None

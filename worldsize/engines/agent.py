@@ -59,7 +59,7 @@ def leave(own_dir: Path) -> None:
 
 
 def death_watch(pid: int) -> list[int]:
-    """Return a pidfd of the kernel: its forked child can keep the pipe open after the kernel died."""
+    """Return the agent's pidfd of the kernel: its forked child can keep the pipe open after the kernel died."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):

@@ -55,7 +55,7 @@ class Cluster:
         return dict(vars(self))
 
     def tasks(self) -> tuple[str, ...]:
-        """Return the task names by rank, such as ("chief:0", "worker:0", "worker:1", "ps:0")."""
+        """Return the cluster's task names by rank, such as ("chief:0", "worker:0", "worker:1", "ps:0")."""
         names: list[str] = []
         for name, count in self.counts().items():
             names += [f"{name}:{index}" for index in range(count)]
@@ -96,7 +96,7 @@ class TensorFlowTasks:
         return self.cluster.tasks() if self.cluster else ()
 
     def serving_ranks(self) -> set[int]:
-        """Return the ranks whose tasks are servers."""
+        """Return the cluster's ranks whose tasks are servers."""
         return {rank for rank, name in enumerate(self.names()) if name.partition(":")[0] in self.servers}
 
 
@@ -178,7 +178,7 @@ def prepare_tensorflow(logical_devices: int, seed: int) -> None:
 
 
 def start_server() -> Any:
-    """Start this task's `tf.distribute.Server`, from `TF_CONFIG`. The server stops when its last reference is gone."""
+    """Start this cluster task's `tf.distribute.Server`, from `TF_CONFIG`. The server stops when its last reference is gone."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -209,7 +209,7 @@ class Task:
         self._request("kill", self._rank_of("kill", type, index))
 
     def restart(self, type: str, index: int) -> None:
-        """Start a task's function or server again, in a fresh process at the same address; kill it first if it runs."""
+        """Start a cluster task's function or server again, in a fresh process at the same address; kill it first if it runs."""
         self._request("restart", self._rank_of("restart", type, index))
 
     def _rank_of(self, what: str, type: str, index: int) -> int:

@@ -51,7 +51,7 @@ class TorchCall:
 
 @dataclass(frozen=True)
 class Posts:
-    """A rank's side of all communication: its posts, and its wait for one of `calls`, or in the fabric.
+    """A rank's side in deadlock detection: its posts, and its wait for one of `calls`, or in the fabric.
 
     A rank that waits is blocked in these calls, and no other thread of it can post. A rank that has `ended` posts nothing more;
     one that `goes on` may post anything. `where` names the wait for people. `other_cpu_s` is the CPU time of all its threads but
@@ -120,7 +120,7 @@ def stuck(posts: Mapping[int, Posts], quiet: bool) -> dict[int, tuple[int, ...]]
 
 
 def _awaited(rank: int, posts: Mapping[int, Posts], blocked: Mapping[int, tuple], quiet: bool) -> tuple[int, ...]:
-    """Return whom this rank waits for in vain if the ranks `blocked` stay so; () if it may go on."""
+    """Return whom this rank waits for in vain if the deadlocked ranks `blocked` stay so; () if it may go on."""
     over = {other for other, post in posts.items() if post.state == "ended" or other in blocked}
     own = posts[rank]
     others: set[int] = set()
@@ -245,7 +245,7 @@ def disagreement(posts: Mapping[int, Posts]) -> str:
 
 
 def _disagreement(call: TorchCall, posts: Mapping[int, Posts]) -> str:
-    """Return what the members posted at this place of their group, if it differs; else ""."""
+    """Return what the members posted at this place of their group, if it differs, which may be a deadlock's cause; else ""."""
     place = f"{call.group} {call.number}"
     ranks_of: dict[str, list[int]] = {}
     for member in call.members:

@@ -71,7 +71,7 @@ class Host(Protocol):
         """Prepare this host for the ranks of this job."""
 
     def open_store(self) -> int:
-        """Open the ranks' rendezvous, a TCPStore that lives as long as the run, and return its port."""
+        """Open on this host the ranks' rendezvous, a TCPStore that lives as long as the run, and return its port."""
 
     def keep_addresses(self, count: int) -> list[str]:
         """Reserve `count` addresses, each "host:port", for tasks of this run."""
@@ -87,10 +87,10 @@ class Host(Protocol):
         return None
 
     def watched(self) -> list:
-        """Return the objects to wait for: when one is ready, `hear` has news."""
+        """Return the host's objects to wait for: when one is ready, `hear` has news."""
 
     def hear(self, ready: Any) -> Iterable[RankNews]:
-        """Return the news from a ready object of `watched`."""
+        """Return the host's news from a ready object of `watched`."""
 
     def heard_before(self) -> Iterable[RankNews]:
         """Return the host's news that came while the host was asked for something else."""
@@ -106,7 +106,7 @@ class Host(Protocol):
         """Return the last known stack of a rank of this host that does not answer."""
 
     def let_leave(self, leaving: set[int], serving: set[int]) -> None:
-        """Let the ranks in `leaving`, which have returned, leave by themselves, and those in `serving` after them."""
+        """Let this host's ranks in `leaving`, which have returned, leave by themselves, and those in `serving` after them."""
 
     def wait_written(self) -> None:
         """Return when the files of this host's leaving ranks are in the run's folder."""

@@ -27,7 +27,7 @@ _SUFFIXES: dict[RankFile, str] = {
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The paths of one run's files, in the run's own `folder`."""
+    """The paths of a job's files, in the run's own `folder`."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that ranks need, as plain data.
+    """A job: everything that ranks need, as plain data.
 
     `dir` holds the payload, logs, results and traces. `dir` and `origin_s`, the moment of the launch on the machine's
     monotonic clock, are filled in when the job is executed.
@@ -103,7 +103,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Close:
-    """Orders ranks that stay to end."""
+    """Orders ranks that stay to end: no further job comes."""
 
     world: str
 

@@ -195,7 +195,7 @@ class LocalRanks:
             self._agent.connection.send(typed)
 
     def stop(self) -> None:
-        """End every rank now; the `Outcome` that follows says where each one stood."""
+        """End every local rank now; the `Outcome` that follows says where each one stood."""
         with suppress(OSError):
             self._agent.connection.send("stop")
 

@@ -129,7 +129,7 @@ class OpenSession(TorchSession):
         return (super()._live() & self.asked) - self.freed
 
     def _free(self) -> tuple[int, ...]:
-        """Tell busy ranks to abandon their order, and kill those that have not after `FREED_S`, or at a second stop."""
+        """Tell busy open ranks to abandon their order, and kill those that have not after `FREED_S`, or at a second stop."""
         self.stopped, self.freeing = False, True
         for rank in self._live():
             self.host_of(rank).tell(rank, "free")
@@ -210,6 +210,6 @@ class OpenWorlds:
             session.hear(all_news)
 
     def close(self) -> None:
-        """End every rank of every world."""
+        """End every rank of every open world."""
         while self.sessions:
             self.sessions.popitem()[1].end()

@@ -178,7 +178,7 @@ class Session:
         return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]
 
     def _node_of(self, rank: int) -> int:
-        """Return the index of this rank's host."""
+        """Return the index, in the job, of this rank's host."""
         return next(node for node, ranks in enumerate(self.ranks) if rank in ranks)
 
     def host_of(self, rank: int) -> Host:
@@ -238,7 +238,7 @@ class Session:
         return set(range(self.job.world_size)) - ended
 
     def _listen(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` for news from any host or from the kernel, and handle it."""
+        """Wait at most `timeout_s` for news from any host of the job or from the kernel, and handle it."""
         hosts: dict[Any, Host] = {}
         for host in self._used_hosts():
             for news in host.heard_before():
@@ -346,7 +346,7 @@ class Session:
         return ()
 
     def _ask_waits(self) -> dict[int, Published]:
-        """Return the wait-for state of the ranks that have a fabric and answer in time."""
+        """Return the wait-for state of the job's ranks that have a fabric and answer in time."""
         self.published = {}
         self._ask("waits", set(range(self.job.world_size)), self.published)
         return {rank: said for rank, said in self.published.items() if said is not None}
@@ -378,7 +378,7 @@ class Session:
         return False
 
     def _ask_posts(self) -> dict[int, Posts]:
-        """Return what the ranks that answer in time have posted."""
+        """Return what the job's ranks that answer in time have posted."""
         self.posts = {}
         self._ask("posts", set(range(self.job.world_size)), self.posts)
         return {rank: said for rank, said in self.posts.items() if said is not None}

@@ -68,7 +68,7 @@ class Background:
         threading.Thread(target=self._carry, name="worldsize-background", daemon=True).start()
 
     def start(self, x: torch.Tensor) -> Work | dist.Work:
-        """Begin to make `x` the sum over all ranks, in place, and return at once."""
+        """Begin in the background to make `x` the sum over all ranks, in place, and return at once."""
         if isinstance(self._fabric, OverGloo):
             return dist.all_reduce(x, async_op=True)
         return self.start_then(x, None)

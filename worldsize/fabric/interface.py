@@ -20,7 +20,7 @@ MAX_TAG = 2**15  # MPI's guaranteed minimum
 
 
 class Handle:
-    """An `isend` on its way. Do not change the tensor before `wait()` returns."""
+    """An `isend` of the fabric on its way. Do not change the tensor before `wait()` returns."""
 
     def __init__(self, pending: Pending) -> None:
         self._pending: Pending | None = pending
@@ -37,7 +37,7 @@ class Handle:
 
 
 class Fabric:
-    """A rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
+    """The fabric, a rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
 
     def __init__(self, wire: Wire) -> None:
         self.rank = wire.rank
@@ -46,7 +46,7 @@ class Fabric:
         self._handles: list[Handle] = []
 
     def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
-        """Send `x` (any shape, any dtype) to rank `to` and wait until it has been taken.
+        """Send `x` (any shape, any dtype) over the fabric to rank `to` and wait until it has been taken.
 
         Moves `x.nbytes` bytes. Raises ValueError for an invalid rank or tag.
         """
@@ -59,7 +59,7 @@ class Fabric:
         return handle
 
     def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
-        """Receive into `out` from rank `frm`, or from the first sender if `frm` is None. Returns the source.
+        """Receive over the fabric into `out` from rank `frm`, or from the first sender if `frm` is None. Returns the source.
 
         Raises ValueError if the message's dtype or shape differs from `out`.
         """

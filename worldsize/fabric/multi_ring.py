@@ -61,7 +61,7 @@ def rings_all_reduce(fabric: Fabric, x: torch.Tensor, orders: Sequence[Sequence[
 
 
 class Place(NamedTuple):
-    """A rank's neighbors in a tree; the root has no parent, a leaf no children."""
+    """A rank's neighbors in one of two trees; the root has no parent, a leaf no children."""
 
     parent: int | None
     children: tuple[int, ...]

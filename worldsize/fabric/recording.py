@@ -39,7 +39,7 @@ class WaitState:
         self._taken: Counter = Counter()
 
     def messages(self) -> tuple[Counter, Counter]:
-        """Count the messages so far: {(to, tag): messages sent}, and {(from, tag): messages received}."""
+        """Count the messages recorded so far: {(to, tag): messages sent}, and {(from, tag): messages received}."""
         for kind, peer, tag, *_ in self._events[self._counted :]:
             counter = self._posted if kind == "send" else self._taken
             counter[peer, tag] += 1

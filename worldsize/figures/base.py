@@ -184,17 +184,17 @@ def colour(index: int) -> str:
 
 
 def amount(share: float) -> tuple[float, float, float, float]:
-    """Return the fill of a cell for a share from 0 to 1, stronger for more. Text on it is in `INK`."""
+    """Return the fill of a picture's cell for a share from 0 to 1, stronger for more. Text on it is in `INK`."""
     return (*to_rgb(tokens.AMOUNT.light), STRONGEST * share)
 
 
 def algorithm(index: int) -> str:
-    """Return the colour of an algorithm, a method or a curve, by its number; ranks have `colour`."""
+    """Return the colour that pictures give an algorithm, a method or a curve, by its number; ranks have `colour`."""
     return tokens.ALGORITHMS[index % len(tokens.ALGORITHMS)].light
 
 
 def part(index: int) -> str:
-    """Return the colour of a part of a whole, such as memory by its use, by its number."""
+    """Return the colour that pictures give a part of a whole, such as memory by its use, by its number."""
     return tokens.PARTS[index % len(tokens.PARTS)].light
 
 
@@ -261,7 +261,7 @@ def grid(ax: Axes, axis: str = "y") -> None:
 
 
 def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
-    """Draw a rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
+    """Draw in any picture a rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
     ax.plot(
         x, y, marker=marker(rank), color=colour(rank), markeredgecolor=INK, markeredgewidth=0.6, markersize=7,
         transform=ax.get_yaxis_transform(), clip_on=False,

@@ -46,7 +46,7 @@ def links(of: Any) -> Picture:
 
 
 def _sent(totals: np.ndarray) -> str:
-    """Say how much each rank sent, ranks of equal sums together."""
+    """Say how much each rank sent over its links, ranks of equal sums together."""
     ranks: dict[str, list[str]] = {}
     for rank, total in enumerate(totals):
         ranks.setdefault(units.size(total), []).append(str(rank))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tone:
-    """A colour by its meaning, as #rrggbb on a light and on a dark ground. No two tones share a `light`."""
+    """A design token, a colour by its meaning, as #rrggbb on a light and on a dark ground. No two tones share a `light`."""
 
     name: str
     light: str
@@ -21,7 +21,7 @@ class Tone:
 
 
 def _palette(name: str, light: str, dark: str) -> tuple[Tone, ...]:
-    """Return a palette; `light` and `dark` hold as many values each, separated by spaces."""
+    """Return a palette of design tokens; `light` and `dark` hold as many values each, separated by spaces."""
     pairs = zip(light.split(), dark.split(), strict=True)
     return tuple(Tone(f"{name}-{number}", *pair) for number, pair in enumerate(pairs))
 

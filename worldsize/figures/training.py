@@ -103,7 +103,7 @@ def histories(
 def _finding(
     rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, errors: bool, rounding: float | None
 ) -> str:
-    """Return the finding that the flags of `histories` select."""
+    """Return the training runs' finding that the flags of `histories` select."""
     if mean:
         return means(rows)
     if rounding is not None:

@@ -70,12 +70,12 @@ def default_root() -> Path:
 
 
 def load(root: Path) -> dict[str, CourseLab]:
-    """Return the labs under `root` by stem, read from the release's notebooks. Raises ValueError if there are none."""
+    """Return the course's labs under `root` by stem, read from the release's notebooks. Raises ValueError if there are none."""
     return {stem: _lab(root, stem) for stem in stems(root)}
 
 
 def stems(root: Path) -> list[str]:
-    """Return the stems of the labs under `root`. Raises ValueError if there are none."""
+    """Return the stems of the course's labs under `root`. Raises ValueError if there are none."""
     paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise ValueError(

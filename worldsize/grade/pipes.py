@@ -12,7 +12,7 @@ CHUNK = 1 << 18  # bytes
 
 
 class PipeEnds(NamedTuple):
-    """The two descriptors of one side."""
+    """The descriptors of two pipes at one side."""
 
     reads: int
     writes: int

@@ -43,7 +43,7 @@ _MOST_TASKS = 1000  # if Slurm does not say its MaxArraySize: the default is 100
 
 @dataclass(frozen=True)
 class ShardCall:
-    """The work of one task: the arguments of `grade` on its node."""
+    """The work of one Slurm task: the arguments of `grade` on its node."""
 
     folder: Path
     out: Path
@@ -56,7 +56,7 @@ class ShardCall:
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """The end of one task; `why` explains every kind but "done"."""
+    """The end of one Slurm task; `why` explains every kind but "done"."""
 
     shard: Shard
     kind: Literal["done", "refused", "failed", "lost"]
@@ -65,7 +65,7 @@ class ShardEnd:
 
 
 def grade_shard(call: ShardCall) -> ShardEnd:
-    """Grade one shard on this node, and return how it ended. An expected error becomes a `ShardEnd`, not an exception."""
+    """Grade one shard as a Slurm task, and return how it ended. An expected error becomes a `ShardEnd`, not an exception."""
     shard, host = call.selection.shard, platform.node()
     try:
         for path in (call.folder, call.out, call.root):
@@ -145,7 +145,7 @@ def grade_on_slurm(
 
 
 class _Rounds:
-    """The rounds in which tasks are submitted, followed, and submitted again if unfinished."""
+    """The rounds in which Slurm tasks are submitted, followed, and submitted again if unfinished."""
 
     def __init__(
         self, out: Path, parameters: Mapping[str, Any], names: Sequence[str], progress: OnProgress | None
@@ -159,7 +159,7 @@ class _Rounds:
         self.tasks = 0
 
     def run(self, calls: Sequence[ShardCall]) -> list[ShardEnd]:
-        """Run all rounds, and return the end of each shard that is not done."""
+        """Run all rounds of Slurm tasks, and return the end of each shard that is not done."""
         ends: dict[Shard, ShardEnd] = {}
         for number in range(1, ROUNDS + 1):
             try:

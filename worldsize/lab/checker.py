@@ -24,7 +24,7 @@ class Checker:
     """The object behind `check.<exercise>(fn)`: runs the check, keeps its points in the lab, and shows the verdict."""
 
     def __init__(self, lab: Lab, says: Callable[[str], None] | None = None) -> None:
-        """Keep points in `lab`, and call `says` with a sentence before each run."""
+        """Keep the checks' points in `lab`, and call `says` with a sentence before each run."""
         self._lab = lab
         self._arena = LaunchArena()
         self._told: Callable[[Arena], Arena] = functools.partial(ToldArena, says=says) if says else lambda arena: arena

@@ -47,7 +47,7 @@ def note_changed_setups(released: Iterable[str]) -> None:
 
 
 def as_handed_in(fn: Callable, exercise: str, titles: Mapping[str, Title | None]) -> Callable:
-    """Rebuild the function from the cells that count, so that a pass here is a pass in a grade.
+    """Rebuild the handed-in function from the cells that count, so that a pass here is a pass in a grade.
 
     `exercise` is the id of the exercise, `titles` holds the titles of all exercises of the lab by id.
     """

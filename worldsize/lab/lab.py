@@ -130,7 +130,7 @@ class Lab:
         *functions: Callable,
         known: Sequence[float | None] | None = None,
     ) -> None:
-        """Keep forecast rows before the truth is opened, with a digest of them and of the sources of `functions`.
+        """Keep, in the lab, forecast rows before the truth is opened, with a digest of them and of the sources of `functions`.
 
         `rows` is None for an unwritten exercise, which seals nothing. `known` holds each row's measurement, None where the truth
         is closed: the rows (low, middle, high) are rehearsed first, refused with a reason if that fails, and only the closed rows
@@ -159,7 +159,7 @@ class Lab:
         print(seals.refused(why, before, taken_back))
 
     def sealed(self, id: str) -> list[tuple[float, ...]] | None:
-        """Open the seal `id` and return the rows of the first seal; None if nothing is sealed."""
+        """Open the lab's seal `id` and return the rows of the first seal; None if nothing is sealed."""
         history = seals.seals_in(self._file.read(), id)
         if not history:
             return None

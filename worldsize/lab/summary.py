@@ -52,7 +52,7 @@ class SummaryRow:
 
     @property
     def comparison(self) -> str:
-        """The prediction against the measurement, in words; empty unless there are two numbers."""
+        """The row's prediction against the measurement, in words; empty unless there are two numbers."""
         if self.predicted is None or self.measured is None:
             return ""
 
@@ -95,7 +95,7 @@ def reach(rows: Iterable[SummaryRow]) -> int:
 
 
 def compare(predicted: float, measured: float, unit: str = "") -> str:
-    """Return a prediction's error in words: a factor, a share of the measurement, or a gap."""
+    """Return for a summary a prediction's error in words: a factor, a share of the measurement, or a gap."""
     if math.isclose(predicted, measured, rel_tol=SAME):
         return "exactly"
 
@@ -136,7 +136,7 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """A lab's rows and scores; shown as a table by a notebook and by `print`.
+    """A lab's summary, rows and scores; shown as a table by a notebook and by `print`.
 
     `course_points` count all labs so far; `next_lab` is "" after the last; a notebook also shows `course_map`.
     `handed_in` is the data that the notebook carries to an instructor, None if the predictions stay with the student.

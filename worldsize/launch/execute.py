@@ -106,7 +106,7 @@ def close_order(engine: LocalEngine, order: Close) -> None:
 
 
 def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
-    """Check the arguments common to all launches: function, `args`, time limit and seed.
+    """Check, before execution, the arguments common to all launches: function, `args`, time limit and seed.
 
     Raises ValueError for an argument that no launch takes.
     """

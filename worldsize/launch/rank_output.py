@@ -126,7 +126,7 @@ class OutputTail:
         self._waiting: list[tuple[int, Bundle]] = []
 
     def new_pieces(self, last: bool = False) -> list[Piece]:
-        """Return what is new; with `last` also a line without an end."""
+        """Return a rank's new output; with `last` also a line without an end."""
         # the log first: a bundle whose place it has passed is then in its file
         size = self._log.stat().st_size if self._log.exists() else 0
         self._waiting += self._new_bundles()
@@ -180,7 +180,7 @@ class Tail:
         return without_gloo(complete.encode(errors="surrogateescape").decode(errors="replace"))
 
     def rest(self, until_bytes: int | None = None) -> str:
-        """Return the text since the last call, with a line or character that has no end yet."""
+        """Return a rank's text since the last call, with a line or character that has no end yet."""
         text = self.new_text(until_bytes) + self._rest.decode(errors="replace")
         self._rest = b""
         return text

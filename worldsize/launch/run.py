@@ -157,7 +157,7 @@ class Run:
 
 
 class Observer:
-    """Follows a launch: override the methods you need. All are called in the thread that launched.
+    """Follows a `Run`: override the methods you need. All are called in the thread that launched.
 
     While the engine is still starting, `warming` is called repeatedly with the time waited, then `warmed`, with `ready`
     False if the wait was broken off. `show` draws a run again. An observer that `hears_all` also gets `unobserved` runs.
@@ -191,7 +191,7 @@ class KernelLaunches:
 
 
 class TaggedLines(Observer):
-    """Prints the ranks' lines in a script, each with its rank, until another observer is there."""
+    """An `Observer` that prints the ranks' lines in a script, each with its rank, until another observer is there."""
 
     @override
     def printed(self, run: Run, rank: int, text: str) -> None:

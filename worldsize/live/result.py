@@ -121,7 +121,7 @@ def has_picture(run: Run) -> bool:
 
 
 def picture(run: Run) -> Picture | None:
-    """Return a run's picture, or None: the wait graph if it hung, else the curves, else the timeline."""
+    """Return the picture of a run's result, or None: the wait graph if it hung, else the curves, else the timeline."""
     if wait_graph.hangs(run):
         return wait_graph.waiting(run)
     if run.state != "not yet" and report_curves.names(run.reports):

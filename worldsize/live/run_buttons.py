@@ -44,7 +44,7 @@ def run_page(run: Run) -> str:
 
 
 def run_text(run: Run) -> str:
-    """Return the page as text: the picture's finding, the table, and the ranks' output."""
+    """Return a run's page, to copy, as text: the picture's finding, the table, and the ranks' output."""
     told = result.bundle(run, result.state_of(run))["text/plain"]
     return "\n".join(filter(None, [run.setup, told, run.log().rstrip()]))
 

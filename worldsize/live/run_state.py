@@ -106,7 +106,7 @@ class RunState:
         row.tail.extend(plain(line) for line in lines[-row.tail.maxlen :])
 
     def progressed(self, progress: Progress) -> None:
-        """Take in a rank's news, except for reports, which its row takes one by one."""
+        """Take into the state a rank's news, except for reports, which its row takes one by one."""
         row = self.rows[progress.rank]
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
@@ -114,7 +114,7 @@ class RunState:
         row.meets = progress.collective  # after `stands`, which clears it
 
     def absent(self) -> str:
-        """Return a sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
+        """Return the state's sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
         there, missing = [], []
         for row in self.rows:
             if row.meets == MEETING:

@@ -84,7 +84,7 @@ class LiveView(TextLines):
         self._broken = False
 
     def _begin(self, run: Run) -> None:
-        """Start a run's clock at its first news, so that waiting for its ranks counts too."""
+        """Start a live view's clock at its first news, so that waiting for its ranks counts too."""
         if self._of is not run:
             self._of = run
             self._began_s = time.monotonic()
@@ -97,7 +97,7 @@ class LiveView(TextLines):
 
     @override
     def displayed(self, run: Run, rank: int, bundle: Bundle) -> None:
-        """Nothing yet: pictures and tables come by rank, when all are there."""
+        """Nothing in the view yet: pictures and tables come by rank, when all are there."""
 
     @override
     def progressed(self, run: Run, progress: Progress) -> None:

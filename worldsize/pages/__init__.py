@@ -31,7 +31,7 @@ def render(template: str, **values: object) -> str:
 
 
 def inline_code(text: str) -> str:
-    """Return a text as escaped HTML, with text between backticks as code."""
+    """Return a page's text as escaped HTML, with text between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 

@@ -119,7 +119,7 @@ class CollectiveLog:
         return self._peer_wait
 
     def begin(self, origin_s: float) -> None:
-        """Clear the record; from now on times are seconds since `origin_s`. Open calls stay open."""
+        """Clear the log; from now on times are seconds since `origin_s`. Open calls stay open."""
         self._origin_s, self._rows, self._waits = origin_s, [], []
         self.messages, self.calls_ns, self.backwards_ns, self.backwards = [], [], [], 0
 
@@ -204,7 +204,7 @@ class CollectiveLog:
         return wrapper
 
     def _noted(self, original: Callable, kind: MessageKind) -> Callable:
-        """Wrap a message's method of a process group to record it, and to remember what its handle waits for."""
+        """Wrap a message's method of a process group to log it, and to remember what its handle waits for."""
         anyone = "anysource" in original.__name__
 
         @functools.wraps(original)
@@ -228,7 +228,7 @@ class CollectiveLog:
         return wrapper
 
     def _place(self, group: dist.ProcessGroup) -> tuple[str, tuple[int, ...]]:
-        """Return a group's key, and its members by their rank in the group."""
+        """Return the logged group's key, and its members by their rank in the group."""
         name = group.group_name
         if name not in self._places:
             members = tuple(dist.get_process_group_ranks(group))
@@ -237,7 +237,7 @@ class CollectiveLog:
         return self._places[name]
 
     def _remembering(self, original: Callable) -> Callable:
-        """Wrap a call that ends groups, to keep their members, and the groups themselves.
+        """Wrap a call that ends groups, to log their members, and the groups themselves.
 
         Else a model in DDP could hold a group's last reference. When the model goes, PyTorch waits, with the interpreter locked,
         for the group's thread, which may need the interpreter to end its last work (https://github.com/pytorch/pytorch/issues/75097).
@@ -253,7 +253,7 @@ class CollectiveLog:
         return wrapper
 
     def _meeting(self, original: Callable, name: str) -> Callable:
-        """Wrap a rendezvous to count its calls."""
+        """Wrap a rendezvous to log the number of its calls."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -269,7 +269,7 @@ class CollectiveLog:
         return wrapper
 
     def _passing_back(self, original: Callable) -> Callable:
-        """Wrap autograd's backward pass to note when each began and ended."""
+        """Wrap autograd's backward pass to log when each began and ended."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

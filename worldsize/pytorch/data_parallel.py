@@ -95,7 +95,7 @@ class Emulated(nn.Module):
         return _Step.apply(self, x, *self.module.parameters())
 
     def run(self, ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Scatter, replicate, run a forward pass in a thread per card, gather."""
+        """Emulate DataParallel: scatter, replicate, run a forward pass in a thread per card, gather."""
         cards = self._cards
         pieces = self._scattered(x, x.chunk(cards.count))
 
@@ -111,7 +111,7 @@ class Emulated(nn.Module):
         return torch.cat(gathered)
 
     def run_back(self, ctx: Any, grad: torch.Tensor) -> Tensors:
-        """Scatter the outputs' gradients, run a backward pass in a thread per card, add up on card 0."""
+        """Emulate DataParallel: scatter the outputs' gradients, run a backward pass in a thread per card, add up on card 0."""
         cards = self._cards
         pieces = self._scattered(grad, grad.split([len(o) for o in ctx.outputs]))
 

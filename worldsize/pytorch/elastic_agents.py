@@ -120,7 +120,7 @@ class _Agents:
             os._exit(code)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the ranks' printed rows, until every process that could print has ended."""
+        """Yield the rows that the agents' ranks printed, until every process that could print has ended."""
         with os.fdopen(self._read) as file:
             for line in file:
                 yield json.loads(line)
@@ -142,7 +142,7 @@ class _Agents:
 
 
 def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> None:
-    """Record the ranks' rows, and kill and restart the node at the given steps."""
+    """Record the ranks' rows, and kill and restart an agent at the given steps."""
     killed = back = False
     fewer = world = 0
     for row in agents.rows():

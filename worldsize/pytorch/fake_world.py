@@ -71,7 +71,7 @@ class FakeRank:
 
     @property
     def elements(self) -> int:
-        """The number of parameter elements on this rank."""
+        """The number of parameter elements on this fake rank."""
         return sum(torch.Size(held.local).numel() for held in self.parameters)
 
 
@@ -196,7 +196,7 @@ def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: 
 
 
 class _Calls(TorchDispatchMode):
-    """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones.
+    """A fake world's counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones.
 
     `calls[op]` counts an operation's calls, `bytes[op]` the bytes of this rank's inputs to them.
     """

@@ -43,7 +43,7 @@ _LOST = 75  # exit code of a rank that has lost another rank
 
 @dataclass(frozen=True)
 class DayPlan:
-    """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work per step, a save every `steps_between` steps.
+    """A cluster's day: `day_s` seconds of `ranks` ranks, `step_s` of declared work per step, a save every `steps_between` steps.
 
     A save holds all ranks up for `save_s` seconds plus its real duration. `failures` are (second, rank). Reports scale the day
     to so many `hours`.
@@ -100,7 +100,7 @@ def undisturbed(step: int, ranks: int) -> np.ndarray:
 
 
 def supervise(folder: str) -> None:
-    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
+    """Run the plan in `folder` inside the cluster supervisor's process. Write the result there and progress lines to stdout."""
     make, job = pickle.loads((Path(folder) / "plan").read_bytes())
     supervisor = make(*job)
     try:
@@ -111,7 +111,7 @@ def supervise(folder: str) -> None:
 
 
 class _Supervisor:
-    """The supervisor of one day's ranks: it starts, kills and restarts them."""
+    """The supervisor of one day's ranks in a cluster: it starts, kills and restarts them."""
 
     def __init__(self, plan: DayPlan, path: Path, save: Save) -> None:
         self.plan, self.path, self.save = plan, path, save
@@ -175,7 +175,7 @@ class _Supervisor:
         }  # fmt: skip
 
     def _working(self) -> bool:
-        """Return True once the ranks of this life have begun their first step."""
+        """Return True once the cluster's ranks of this life have begun their first step."""
         return self.told[_LIFE] == self.life
 
     def _start(self) -> None:

@@ -52,7 +52,7 @@ class QuorumPlan:
 
 
 class Quorum:
-    """The `members`, the ranks that take one step, as one of them sees them.
+    """A quorum's `members`, the ranks that take one step, as one of them sees them.
 
     The states of members in `behind` are out of date: each of these begins its step with `fetch()`.
     """
@@ -67,7 +67,7 @@ class Quorum:
         self._last = False
 
     def fetch(self) -> State:
-        """Return the state of an up-to-date member, received over a socket; {} if the connection was lost."""
+        """Return the state of the quorum's up-to-date member, received over a socket; {} if the connection was lost."""
         try:
             return _take(self._lines[self._root])
         except (OSError, EOFError):
@@ -75,11 +75,11 @@ class Quorum:
             return {}
 
     def all_reduce(self, x: Any) -> Any | None:
-        """Return the sum of the members' x, or None if a member was lost on the way."""
+        """Return the sum of the quorum members' x, or None if a member was lost on the way."""
         return self._through_root(x, sum)
 
     def all_gather(self, value: Any) -> list | None:
-        """Return the members' values, in member order, or None if a member was lost on the way."""
+        """Return the quorum members' values, in member order, or None if a member was lost on the way."""
         return self._through_root(value, list)
 
     def all_finished(self, finished: bool) -> bool:
@@ -88,7 +88,7 @@ class Quorum:
         return self._asked("voted", finished)
 
     def _through_root(self, value: Any, combined: Callable[[list], Any]) -> Any | None:
-        """Combine all members' values on the root, and return the result on every member."""
+        """Combine all quorum members' values on the root, and return the result on every member."""
         try:
             if self.rank != self._root:
                 _put(self._lines[self._root], value)
@@ -279,7 +279,7 @@ class _QuorumSupervisor:
         self._name_quorum(counts, last)
 
     def _name_quorum(self, counts: bool, last: bool = False) -> None:
-        """Tell every rank that asks for the next step whether the last one counts, and who takes the next."""
+        """Name the quorum: tell every rank that asks for the next step whether the last one counts, and who takes the next."""
         before, self.votes = self.quorum, {}
         self.quorum = {rank: member for rank, member in sorted(self.alive.items()) if member.asks}
         newest, behind = [], []

@@ -59,7 +59,7 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
 
 
 def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
-    """Return a data set's train images, train labels, test images, test labels as tensors.
+    """Return, for the models, a data set's train images, train labels, test images, test labels as tensors.
 
     The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard deviation 1 over
     the selected training images; labels int64 [n].

@@ -52,7 +52,7 @@ class Profile:
 
     @property
     def slices(self) -> list[Slice]:
-        """Operators and collectives in order of their start; an operator that calls others contains theirs."""
+        """The profiler's operators and collectives in order of their start; an operator that calls others contains theirs."""
         calls = []
         for row in self.rows:
             if row["ph"] == "X":
@@ -76,7 +76,7 @@ class Profile:
         return [one for one in self.slices if not one.name.startswith(_BACKENDS)]
 
     def in_collectives(self, start_s: float, end_s: float) -> float:
-        """Return the share of the time between two moments in which a collective is under way."""
+        """Return the profiled share of the time between two moments in which a collective is under way."""
         inside_s = 0.0
         for begun_s, ended_s in joined((one.start_s, one.end_s) for one in self.collectives):
             inside_s += max(0.0, min(end_s, ended_s) - max(start_s, begun_s))

@@ -37,7 +37,7 @@ def rehearse(
     fabric: Fabric, schedules: Schedules, seconds: Sequence[float], size_bytes: int = 4, chunks: int = 1,
     gradients: Gradients | None = None,
 ) -> None:  # fmt: skip
-    """Run this rank's actions of a pipeline's schedules: wait for each action's needs, take its time, send its result.
+    """Rehearse this rank's actions of a pipeline's schedules: wait for each action's needs, take its time, send its result.
 
     `seconds` of a whole stage: forward, backward, and the weights' gradients if backwards are split. A message has
     `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule that

@@ -125,7 +125,7 @@ class TimedLayers(nn.Module):
 
     @contextmanager
     def _taking(self, way: str, micro: int) -> Iterator[None]:
-        """Mark the work inside as a span, and take until its declared time is over."""
+        """Mark a stage's work inside as a span, and take until its declared time is over."""
         start_s = time.monotonic()
         with span(f"{way} {micro}"):
             yield
@@ -174,7 +174,7 @@ class _Kept:
         self._weights, self._holders, self.size_bytes = weights, Counter(), 0
 
     def counting(self) -> AbstractContextManager:
-        """Return a context manager that counts the tensors saved inside."""
+        """Return a context manager that counts the tensors a stage saves inside."""
         return torch.autograd.graph.saved_tensors_hooks(lambda x: _Saved(self, x), lambda saved: saved.x)
 
     def note(self, x: torch.Tensor, step: int) -> None:

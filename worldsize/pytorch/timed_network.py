@@ -56,7 +56,7 @@ def _declare(fabric: Fabric, seconds: float, x: torch.Tensor) -> torch.Tensor:
 
 
 class KeptGraphs:
-    """A counter of the forward passes whose tensors autograd keeps for backward: `now`, and the `most` at once."""
+    """A network's counter of the forward passes whose tensors autograd keeps for backward: `now`, and the `most` at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -128,7 +128,7 @@ class Network(nn.Module):
 
 
 def network(fabric: Fabric, task: TrainingTask) -> Network:
-    """Return this rank's copy of the network, with its own weights.
+    """Return this rank's copy of the timed network, with its own weights.
 
     Forward and backward take the task's declared time.
     """

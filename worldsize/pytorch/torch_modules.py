@@ -27,7 +27,7 @@ class ModuleKind:
 
 
 class InTurn(nn.Module):
-    """Layers of which each call uses two: the layer of the given number, and the last. Layer 0 stays unused.
+    """A module of layers of which each call uses two: the layer of the given number, and the last. Layer 0 stays unused.
 
     The module's buffer is not persistent: a state_dict lacks it.
     """
@@ -42,7 +42,7 @@ class InTurn(nn.Module):
 
 
 class TwoDtypes(nn.Module):
-    """A linear layer in float32, between two in the rows' dtype."""
+    """A module with a linear layer in float32, between two in the rows' dtype."""
 
     def __init__(self) -> None:
         super().__init__()

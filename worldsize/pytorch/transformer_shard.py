@@ -127,7 +127,7 @@ class TransformerShard(nn.Module):
         return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
 
     def _attend(self, qkv: torch.Tensor) -> torch.Tensor:
-        """Attend: map [tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
+        """Attend with the shard's heads: map [tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
         tokens, batch, _ = qkv.shape
         shape = tokens, batch * self._heads, self._head_width
         q, k, v = (part.reshape(shape).transpose(0, 1).contiguous() for part in qkv.chunk(3, -1))

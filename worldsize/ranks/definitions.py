@@ -102,7 +102,7 @@ def _definition_of(
 
 
 def _still_holds(name: str, definition: Definition, space: Mapping[str, Any]) -> bool:
-    """Return False for a constant that the notebook has changed since."""
+    """Return False for a defined constant that the notebook has changed since."""
     statement = ast.parse(definition.text).body[0]
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return True
@@ -156,7 +156,7 @@ def _of_cell(cell: Cell) -> tuple[Definition, ...]:
 
 
 def _constants(node: ast.stmt) -> list[str]:
-    """Return the names in capitals that a statement binds to a written value."""
+    """Return the names in capitals that a definition binds to a written value."""
     return [name for name in _assigned(node) if name.isupper()]
 
 
@@ -201,7 +201,7 @@ def _bound_by_block(node: ast.If | ast.Try) -> list[str]:
 
 @functools.lru_cache(maxsize=500)
 def names_used(text: str) -> frozenset[str]:
-    """Return the names that a text reads, inside functions and classes too; none if it is not valid Python."""
+    """Return the names that a cell's text reads, inside functions and classes too; none if it is not valid Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -215,7 +215,7 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def imported_in(text: str) -> frozenset[str]:
-    """Return the modules that a text imports, at any level."""
+    """Return the modules that a cell's text imports, at any level."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

@@ -95,7 +95,7 @@ class RanksMagics:
         self._usual_debug = shell.find_line_magic("debug")
 
     def ranks(self, line: str, cell: str) -> None:
-        """Run the cell on every rank."""
+        """Run the cell below `%%ranks` on every rank."""
         with _told_in_a_line():
             words = read_words("ranks", line)
             many = len(words.numbers)
@@ -107,7 +107,7 @@ class RanksMagics:
             self._run(world, cell, tuple(range(world.world_size)), words)
 
     def rank(self, line: str, cell: str) -> None:
-        """Run the cell only on the ranks that the line names."""
+        """Run the cell below `%%rank` only on the ranks that the line names."""
         with _told_in_a_line():
             words = read_words("rank", line)
             if not words.numbers:
@@ -168,7 +168,7 @@ class RanksMagics:
         return len(raw) - 1 if raw and _MAGIC.match(raw[-1]) else self._shell.execution_count
 
     def _cells(self) -> list[Cell]:
-        """Return the cells that ran in the notebook itself, newest last, without cells that ran on ranks."""
+        """Return, for a magic, the cells that ran in the notebook itself, newest last, without cells that ran on ranks."""
         raw = self._shell.history_manager.input_hist_raw
         parsed = self._shell.history_manager.input_hist_parsed
         cells = []

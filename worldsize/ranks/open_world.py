@@ -94,7 +94,7 @@ class OpenRanks:
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
         along: Along | None = None, file: str = "",
     ) -> Run:  # fmt: skip
-        """Run Python on `ranks` (default: all), show the value of its last expression, and return the `Run`.
+        """Run Python on open `ranks` (default: all), show the value of its last expression, and return the `Run`.
 
         `timeout_s` and `link` apply to this text only. `along` holds definitions taken from a notebook. `file` names the
         text in tracebacks; "" picks a new name. Raises ValueError for a rank that does not exist, and RankFailed,
@@ -150,7 +150,7 @@ class OpenRanks:
         self._do("push", Push(values), self._left(), _QUIET)
 
     def __getitem__(self, expression: str) -> list[Any]:
-        """Return, by rank, the value of a name or of an expression such as "model.weight.norm()".
+        """Return, by rank of this world, the value of a name or of an expression such as "model.weight.norm()".
 
         A rank that has ended yields None. Raises RankFailed if the expression raises on a rank.
         """
@@ -275,7 +275,7 @@ class OpenRanks:
             return run
 
     def _changed(self, around: dict[str, Any]) -> dict[str, Any]:
-        """Return what the ranks lack of the notebook's surroundings, as fields of a `Job`."""
+        """Return what the open ranks lack of the notebook's surroundings, as fields of a `Job`."""
         before, now = self._around["env"], around["env"]
         is_same = now is before
         return {
@@ -286,7 +286,7 @@ class OpenRanks:
         }
 
     def _heard(self, run: Run, outcome: Outcome, renewed: NewGroups) -> None:
-        """Record which ranks ended, decide which groups to remake, and note both on the run."""
+        """Record which open ranks ended, decide which groups to remake, and note both on the run."""
         if renewed and outcome.groups:
             self._new_groups = ""
         for failure in outcome.failures:

@@ -50,7 +50,7 @@ class TensorOnRanks:
 
     @property
     def is_sharded(self) -> bool:
-        """True if every rank has a part of its own, so that there is nothing to compare."""
+        """True if every rank of the table has a part of its own, so that there is nothing to compare."""
         return all(row is not None and row.is_part for row in self.by_rank)
 
     @property
@@ -58,7 +58,7 @@ class TensorOnRanks:
         return self.is_sharded or len(set(self.letters)) == 1
 
     def words(self) -> tuple[str, str, str]:
-        """Return shape, dtype and device, each with all values that occur."""
+        """Return a tensor's shape, dtype and device, each with all values that occur."""
         shapes, dtypes, devices = {}, {}, {}  # each value once, in the ranks' order
         for row in self.by_rank:
             if row is not None:

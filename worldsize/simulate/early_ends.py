@@ -18,7 +18,7 @@ class SimulatedFailure(RuntimeError):
 
 
 class TooManyMessages(ValueError):
-    """A simulation would have more messages than are simulated one by one."""
+    """A simulation ends early: it would have more messages than are simulated one by one."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit:,} messages")

@@ -39,7 +39,7 @@ class SimulatedWire:
 
 
 class SimulatedFabric(Fabric):
-    """A simulated rank's connection to the others."""
+    """The fabric of a simulated rank, its connection to the others."""
 
     def __init__(self, world: World, rank: int) -> None:
         super().__init__(SimulatedWire(world, rank))

@@ -25,8 +25,8 @@ class _Message:
 
 
 def ends(calls: list[Call], world_size: int, link: Link | None, slowness: np.ndarray) -> np.ndarray:
-    """Return each rank's end in seconds, [ranks]: all make `calls` on their own `link`; declared work takes `slowness` times as
-    long.
+    """Return each replayed rank's end in seconds, [ranks]: all make `calls` on their own `link`; declared work takes `slowness`
+    times as long.
 
     A "wait" among the calls is for the message of its number.
     """

@@ -192,7 +192,7 @@ class _Ended:
 
 
 def _turns(call: Payload, setting: Setting, make_world: Callable[[], World], ranks: range) -> _Ended:
-    """Run `ranks` in a new world; if one drew random numbers, run again with separate generators."""
+    """Run a simulation's `ranks` in a new world; if one drew random numbers, run again with separate generators."""
     try:
         return _attempt(call, setting, make_world(), ranks, keeps_generators=False)
     except GeneratorsUsed:

@@ -12,7 +12,7 @@ from worldsize.links import Link, LinkClock
 
 @dataclass(frozen=True)
 class Nodes:
-    """Machines of `ranks` ranks each: rank r is on node r // ranks.
+    """A topology of machines of `ranks` ranks each: rank r is on node r // ranks.
 
     `inside` is each rank's own link to the ranks of its node. `between` is a network card to other nodes. A node has `cards`,
     usually one: neighboring ranks share a card, which carries one message at a time each way.
@@ -57,5 +57,5 @@ class Clocks:
         return bool(size) and src // size != dst // size
 
     def card(self, rank: int) -> LinkClock:
-        """Return the network card that `rank` uses."""
+        """Return the topology's network card that `rank` uses."""
         return self._cards[rank // self._card_ranks]

@@ -49,7 +49,7 @@ class Turns(Protocol):
 
 
 class Watch:
-    """A guard that ends a simulation if it takes too long, waits outside, or is interrupted; the next turn raises `due`."""
+    """A watch that ends a simulation if it takes too long, waits outside, or is interrupted; the next turn raises `due`."""
 
     def __init__(self, world: Turns) -> None:
         self.due: BaseException | None = None
@@ -85,11 +85,11 @@ class Watch:
         return due
 
     def take_interrupt(self) -> BaseException | None:
-        """Return, once, the interrupt that came between turns."""
+        """Return, once, the interrupt seen by the watch that came between turns."""
         return self.take_due() if isinstance(self.due, KeyboardInterrupt) else None
 
     def keep(self, error: BaseException) -> None:
-        """Keep an interrupt that arrived in a turn in which it could not be raised."""
+        """Keep, as the watch, an interrupt that arrived in a turn in which it could not be raised."""
         if isinstance(error, KeyboardInterrupt):
             self.due = error
 
@@ -164,7 +164,7 @@ class Watch:
         raise self.take_due()
 
     def _reason(self) -> Exception | None:
-        """Return the reason to end the simulation now, or None."""
+        """Return the watch's reason to end the simulation now, or None."""
         queued_s = 0.0  # the seconds that this thread was ready without a core, which only Linux tells
         with suppress(OSError, IndexError, ValueError):
             queued_s = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -117,7 +117,7 @@ class World:
         return self.clock_s[rank]
 
     def pass_time(self, rank: int, seconds: float) -> None:
-        """Advance the clock of `rank`, as `time.sleep` does. Raises SimulatedFailure if the rank dies on the way."""
+        """Advance the simulated clock of `rank`, as `time.sleep` does. Raises SimulatedFailure if the rank dies on the way."""
         self.clock_s[rank] += seconds
         if self.clock_s[rank] > self._dies_s[rank]:
             self.clock_s[rank] = self._dies_s[rank]
@@ -168,11 +168,11 @@ class World:
         return message
 
     def _address(self, rank: int, to: int, tag: int) -> tuple[int, tuple[int, int]]:
-        """Return the receiver whose inbox takes a message of `rank`, and the key in that inbox."""
+        """Return the simulated receiver whose inbox takes a message of `rank`, and the key in that inbox."""
         return to, (rank, tag)
 
     def _key(self, rank: int, frm: int, tag: int) -> tuple[int, int]:
-        """Return the key of the next message from `frm` in the inbox of `rank`."""
+        """Return the key of the next simulated message from `frm` in the inbox of `rank`."""
         return frm, tag
 
     def _enters_s(self, src: int, dst: int, first_s: float) -> float:
@@ -219,7 +219,7 @@ class World:
         return frm, size_bytes, message.first_s
 
     def _first_come(self, rank: int, tag: int) -> int:
-        """Return the source of the earliest message with this tag, once no other rank can send an earlier one."""
+        """Return the source of the world's earliest message with this tag, once no other rank can send an earlier one."""
         heap = self._from_anyone[rank].get(tag)
         if heap is None:
             heap = self._from_anyone[rank][tag] = []
@@ -242,7 +242,7 @@ class World:
                 return heappop(heap)[2]
 
     def _forget_taken(self, rank: int, tag: int, heap: list[tuple[float, float, int]]) -> None:
-        """Drop from `heap` the messages that were meanwhile received by their source's name."""
+        """Drop from the world's `heap` the messages that were meanwhile received by their source's name."""
         while heap:
             enters_s, _, source = heap[0]
             queue = self._inbox[rank][source, tag]
@@ -280,7 +280,7 @@ class World:
         self._waits[rank] = None
 
     def _until_earliest(self, rank: int, at_s: float) -> None:
-        """Let every rank go first whose moment is before `at_s`."""
+        """Let every rank of the world go first whose moment is before `at_s`."""
         while self._turns and self._turns[0] < (at_s, 0.0, rank):
             self._turn(rank, at_s)
             self._block(rank, None)

@@ -16,8 +16,8 @@ _PART = re.compile(r"/(job|task|device):([^/]+)")
 
 
 class Move(NamedTuple):
-    """A tensor that went from one device to another in a step. `what` names its operation, or the variable that was read; `at`
-    orders the moves of the step."""
+    """A graph's tensor that went from one device to another in a step. `what` names its operation, or the variable that was read;
+    `at` orders the moves of the step."""
 
     src: str
     dst: str
@@ -27,7 +27,7 @@ class Move(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The first part of the name: "gradients" of "gradients_1/MatMul_grad/MatMul_1"."""
+        """The first part of the name in the graph: "gradients" of "gradients_1/MatMul_grad/MatMul_1"."""
         return re.sub(r"_\d+$", "", self.what.split("/")[0])
 
 
@@ -76,7 +76,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """Return the tensors that went from device to device in a session's run, in order.
+    """Return the graph's tensors that went from device to device in a session's run, in order.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """

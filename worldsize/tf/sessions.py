@@ -16,7 +16,7 @@ LONG_S = 10.0  # a session that would wait longer for threads at its end is stop
 
 
 def together(is_chief: bool, patience_s: float = 20.0) -> Any:
-    """Return a hook for `MonitoredTrainingSession` by which workers begin and end at the same time.
+    """Return a hook for `MonitoredTrainingSession` by which workers' sessions begin and end at the same time.
 
     Workers wait until the chief has filled the variables, and then for each other, before their first step and after their
     last. Raises TimeoutError after `patience_s` in vain, and at the end if the session would wait longer than LONG_S for

@@ -36,7 +36,7 @@ GUIDE_2_0 = {
 
 @dataclass(frozen=True)
 class Matrix:
-    """The result of each cell, as (outcome, words), with the date and the versions."""
+    """The support matrix: the result of each cell, as (outcome, words), with the date and the versions."""
 
     date: str
     versions: dict[str, str]

@@ -33,7 +33,7 @@ def _block(self: Any, node: nodes.Element) -> None:
 
 
 def _plain(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Escape RST markup except backticks, since our docstrings use no other: a star or a bar is literal."""
+    """Escape Sphinx's markup (RST) except backticks, since our docstrings use no other: a star or a bar is literal."""
     for number, line in enumerate(lines):
         parts = _OUTSIDE_CODE.split(line)
         parts[::2] = [re.sub(r"([*|_\\])", r"\\\1", part) for part in parts[::2]]

@@ -58,7 +58,7 @@ def predict_steps(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """The rows to predict, and a student's arguments: rows of 64 GPUs and of a node to fit to, and the rows to predict."""
+    """A cluster task: a student's arguments: rows of 64 GPUs and of a node to fit to, and those to predict."""
 
     asked: Rows
     given: list[list[dict[str, Any]]]
@@ -83,7 +83,7 @@ class ClusterTask:
 
 
 def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator) -> ClusterTask:
-    """Return the task to predict the rows of `multi` and of `more`."""
+    """Return the cluster task to predict the rows of `multi` and of `more`."""
     few = [row for row in _mixed(multi, generator) if row.gpus == FEW_GPUS]
     asked = _mixed(multi + more, generator)  # with the fitted rows: they tell a bad fit from a bad extrapolation
     given = []
@@ -131,7 +131,7 @@ def _mixed(rows: Rows, generator: np.random.Generator) -> Rows:
 
 
 def _wrong_middles(intervals: np.ndarray, task: ClusterTask, most: float) -> Complaint:
-    """Complain where predictions for the rows of more GPUs are too far off, on average over the rows.
+    """Complain where predictions for clusters of more GPUs are too far off, on average over the rows.
 
     Where the fitted rows are too far off already, the complaint names only these, and reveals nothing of the others.
     """

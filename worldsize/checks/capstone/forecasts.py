@@ -84,14 +84,14 @@ class Machine:
         return 2 * (n - 1) * (self.alpha_s + self.bytes_s / n)
 
     def inside(self, low: float, high: float) -> float:
-        """Return the chance that a step on 8 ranks lies between `low` and `high`."""
+        """Return a forecast's chance that a step on 8 ranks lies between `low` and `high`."""
         step = NormalDist(self.step_s(8), self.scatter * self.step_s(8))
         return max(0.0, step.cdf(high) - step.cdf(low))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A machine, and the deviations of its steps on 2 and on 4 ranks, in units of its scatter."""
+    """A machine to forecast, and the deviations of its steps on 2 and on 4 ranks, in units of its scatter."""
 
     machine: Machine
     deviations: tuple[np.ndarray, np.ndarray]
@@ -275,7 +275,7 @@ def _made_of(intervals: Sequence[tuple], measured: Sequence[Measured]) -> str:
 
 
 def _slips(measurement: Measured) -> dict[str, np.ndarray]:
-    """Return {words: the half-widths of a known slip on a machine}: with 1.645, and with 1.645 + 1.5/(N − 2)."""
+    """Return {words: the half-widths of a known slip in a forecast}: with 1.645, and with 1.645 + 1.5/(N − 2)."""
     two, four = map(np.array, measurement.steps().values())
     k, freedom = np.array([len(two), len(four)]), len(two) + len(four) - 2
     means, squares = np.array([two.mean(), four.mean()]), np.array([(x / x.mean() - 1) @ (x / x.mean() - 1) for x in (two, four)])

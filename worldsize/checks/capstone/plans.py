@@ -34,7 +34,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class PlanCase:
-    """A model, a number of GPUs with so much memory each, and the sequences a step."""
+    """A plan's case: a model, a number of GPUs with so much memory each, and the sequences a step."""
 
     name: str
     model: Transformer

@@ -135,7 +135,7 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    """Complain if x holds the sum but is not returned: the lab's next cell goes on with the returned tensor."""
+    """Complain if x holds the two-level sum but is not returned: the lab's next cell goes on with the returned tensor."""
     for rank, got in enumerate(ended.returned):
         if got is None:
             return f"x holds the sum, but rank {rank} returned nothing, and the next cell needs it: return x"

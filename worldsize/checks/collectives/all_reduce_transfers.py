@@ -160,7 +160,7 @@ def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
 
 
 def wrong_shares(trace: Trace, want: Ring) -> Complaint:
-    """Return a complaint about a message over a chunk, a wrong total, or an uneven share of a rank; else None.
+    """Return a complaint about a transfer over a chunk, a wrong total, or an uneven share of a rank; else None.
 
     The total must be exact, and each rank's share right within one chunk, or more if chunks must differ.
     """

@@ -133,7 +133,7 @@ def _wrong_sizes(trace: Trace, block_bytes: int) -> Complaint:
 
 
 def more_rounds(trace: Trace) -> Complaint:
-    """Return a complaint if one message for each ordered pair of ranks takes more than n − 1 rounds, or None.
+    """Return a complaint if all-to-all's message for each ordered pair of ranks takes more than n − 1 rounds, or None.
 
     n − 1 rounds leave no rank idle: each rank's p-th message travels in round p. So no two ranks may send their p-th
     message to the same rank, and before its p-th message a rank can have received p − 1 at most. Only the order of each

@@ -22,7 +22,7 @@ _MAX_RANKS_TRIED = 12  # 2**12 sums
 
 
 def even_split(length: int, parts: int) -> list[Slice]:
-    """Return the even split of `length` elements into `parts` consecutive slices.
+    """Return the even split of `length` elements into `parts` consecutive slices, or chunks.
 
     Their lengths differ by one at most.
     """

@@ -31,7 +31,7 @@ def trained(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> list[dict[st
 
 
 def timed(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what `timed_network.train` returns for given["task"], whose network `fn` has wrapped."""
+    """Return what `timed_network.train` returns for given["task"], whose network `fn`, a wrapper of any module, has wrapped."""
     from worldsize.pytorch.timed_network import network, train
 
     task = given["task"]

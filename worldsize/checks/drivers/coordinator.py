@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ScheduledValue:
-    """The result of `schedule`, which may not be computed yet."""
+    """The result of a coordinator's `schedule`, which may not be computed yet."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator, self.value = coordinator, None

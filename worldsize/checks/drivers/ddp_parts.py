@@ -15,7 +15,7 @@ from typing import Any
 def with_model_and_loss(
     fn: Callable, data: dict[str, Any], epochs: int, batch_size: int, rate: float, shift: float, scale: float
 ) -> dict[str, Any]:
-    """Run `fn(data, epochs, batch_size, rate, build, loss)`, with the check's own `build` and `loss`.
+    """Run with DDP `fn(data, epochs, batch_size, rate, build, loss)`, with the check's own `build` and `loss`.
 
     `build(data)` is the linear model of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is the
     result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a TensorFlow task runs without torch
 
 
 def there_and_back(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
-    """Run `fn(fabric, task, work)` on a rank's rows, then on the gradient of the result with the backward `work`.
+    """Run `fn(fabric, task, work)` on the rows of a rank's expert, then on the gradient of the result with the backward `work`.
 
     given["task"] is the task, given["weight"] the rank's expert, [width, width], given["gradient"] the gradient of the rows.
     "forward" and "backward" are the results, "calls" how often the expert worked forward.

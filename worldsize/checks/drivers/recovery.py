@@ -24,7 +24,7 @@ class TooOften(Exception):
 
 
 class Chief:
-    """A chief whose `start` gives a played coordinator, a step and a state, with a record of checkpoints in `folder`.
+    """A chief to recover, whose `start` gives a played coordinator, a step and a state, with a record of checkpoints in `folder`.
 
     `seen` are the check's callables.
     """

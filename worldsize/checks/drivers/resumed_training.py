@@ -66,7 +66,7 @@ class StatefulPart:
 
 
 class Generator(torch.Generator):
-    """A generator that also takes a row of a larger tensor as its state; PyTorch's would read past the row."""
+    """A resumed training's generator that also takes a row of a larger tensor as its state; PyTorch's would read past the row."""
 
     def set_state(self, state: torch.Tensor) -> None:
         super().set_state(state.clone())

@@ -75,7 +75,7 @@ class _Handle:
 
 
 def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """Run `fn(fabric, task)`, and count the tensors as large as a whole weight at each layer's work.
+    """Run a sharded `fn(fabric, task)`, and count the tensors as large as a whole weight at each layer's work.
 
     Returns "returned", the result, and "held", the counts. The weights are of one size: task["shapes"].
     """
@@ -137,7 +137,7 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
 
 
 def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """Run `fn(fabric, task)`, and record the shapes of all tensors that autograd keeps for backward, each storage once.
+    """Run a sharded `fn(fabric, task)`, and record the shapes of all tensors that autograd keeps for backward, each storage once.
 
     Returns "returned", the result, and "kept", the shapes.
     """

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Evidence(NamedTuple):
-    """The things that a property is judged by, and the process that sees them."""
+    """The evidence that a property is judged by, and the process that sees it."""
 
     what: str
     process: str

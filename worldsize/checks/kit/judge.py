@@ -34,7 +34,7 @@ class Case:
 def judge(
     exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None, goes_on: bool = True
 ) -> Verdict:
-    """Run case after case while a property with points can still hold, and return a verdict with points for those that did.
+    """Judge case after case while a property with points can still hold, and return a verdict with points for those that did.
 
     A property holds if every case that tries it was examined for it, without a complaint. The first mistake does not end the
     cases: a cheap one, made early, must not spare dear properties the cases that they would fail. It does end what is new: a
@@ -89,7 +89,7 @@ class _Judged:
         return bool(self.mismatch) and all(name in lost for name, value in self._points.items() if value)
 
     def note(self, case: Case, complaints: Mapping[str, Complaint], first: Complaint, trace: Trace | None) -> None:
-        """Note the `complaints` of the case's examiner, and the `first` of them."""
+        """Note, to judge later, the `complaints` of the case's examiner, and the `first` of them."""
         for name, complaint in complaints.items():
             kept = self._held if complaint is None else self._unexamined if complaint == UNEXAMINED else self._failed
             kept.add(name)
@@ -98,7 +98,7 @@ class _Judged:
             self.mismatch, self.trace = f"{case.name}: {first}", trace
 
     def break_off(self, case: Case, complaint: str, trace: Trace | None) -> None:
-        """Note a case whose run showed nothing of any property."""
+        """Note, as judge, a case whose run showed nothing of any property."""
         self._unexamined.update(self._points)
         if self.mismatch:
             self.mismatch += f"\nBeyond this nothing counts: {case.name} shows nothing, because its run broke off."
@@ -109,7 +109,7 @@ class _Judged:
         return tuple(Property(name, value, self._state(name)) for name, value in self._points.items())
 
     def _state(self, name: str) -> bool | None:
-        """Return whether the property holds; None if it was not examined."""
+        """Return whether the property is judged to hold; None if it was not examined."""
         if name in self._failed:
             return False
         return True if name in self._held - self._unexamined else None

@@ -40,12 +40,12 @@ def from_rank(trace: Trace, rank: int) -> list[Transfer]:
 
 
 def declared_work(trace: Trace, rank: int) -> list[Span]:
-    """Return the work that the rank declared, in order."""
+    """Return the work that the rank declared, in order, from a trace with its transfers."""
     return sorted((s for s in trace.spans if s.rank == rank and s.declared), key=attrgetter("start_s"))
 
 
 def rounds(trace: Trace) -> int:
-    """Return the rounds in which a run's messages could pass; in a round a rank sends and receives at most one message.
+    """Return the rounds in which a run's transfers could pass; in a round a rank sends and receives at most one message.
 
     A message can leave once everything has arrived that its sender received before posting it: L. Lamport's "happened
     before" (CACM 21, 1978). Only the order of each rank's own calls counts; no clock, duration or head start changes
@@ -81,7 +81,7 @@ def rounds(trace: Trace) -> int:
 
 
 def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
-    """Return each rank's calls as (message, whether it was received), the last call first."""
+    """Return each rank's calls as (transfer, whether it was received), the last call first."""
     timed: list[list[tuple[float, bool, Transfer]]] = [[] for _ in range(trace.world_size)]
     for t in trace.transfers:
         timed[t.src].append((t.start_s, True, t))

@@ -62,7 +62,7 @@ def first_difference(
     got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0,
     equal_nan: bool = False,
 ) -> Complaint:  # fmt: skip
-    """Return a complaint about the first element that differs from `expected`, or None.
+    """Return a complaint about the first value that differs from `expected`, or None.
 
     Another shape or dtype, or no tensor at all, is a complaint, too. `tolerance`, `near_zero` and `equal_nan` are as in
     `differing`. `rank` is None for a tensor of no rank.
@@ -106,7 +106,7 @@ def are_whole(*values: Any) -> bool:
 
 
 def is_whole(got: Any) -> bool:
-    """Return whether `got` is a whole number, also as a tensor of no dimension, as in a list made of a tensor."""
+    """Return whether a value is a whole number, also as a tensor of no dimension, as in a list made of a tensor."""
     if isinstance(got, np.ndarray):
         return got.ndim == 0 and got.dtype.kind in "iu"
     return are_whole(got)

@@ -46,7 +46,7 @@ DIFFERENT: tuple[tuple[Counts, int], ...] = (  # (counts, number of steps)
 
 @exercise({EVEN: 0.25, UNEVEN: 0.5, FRUGAL: 0.5, KEPT: 0.25}, seen={FRUGAL: evidence.WORK_AND_TENSORS}, needs=needs.GROUP)
 def big_batch_step(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Check `big_batch_step(ddp, optimizer, parts)`, which changes the weights by a step for a batch in parts.
+    """Check `big_batch_step(ddp, optimizer, parts)`, an optimizer step whose gradients accumulate over the parts of a batch.
 
     parts are this rank's (x, y): x [examples, inputs] and y [examples], the class of each. The loss is cross-entropy.
     """

@@ -37,7 +37,7 @@ class NormTask:
         cls, generator: np.random.Generator, rows: Sequence[int], features: int, shift: float = 0.0, apart: float = 1.5,
         dtype: str = "float64",
     ) -> NormTask:  # fmt: skip
-        """Draw a task in which rank r's mean is about `shift + apart * r`."""
+        """Draw a batch norm's task in which rank r's mean is about `shift + apart * r`."""
         x = [generator.normal(shift + apart * rank, 1.0, (count, features)).astype(dtype) for rank, count in enumerate(rows)]
         grads = [generator.normal(0.3, 1.0, (count, features)).astype(dtype) for count in rows]
         weight, bias = generator.uniform(0.5, 1.5, (2, features)).astype(dtype)

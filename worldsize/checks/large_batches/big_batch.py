@@ -47,7 +47,7 @@ class BigBatch:
 
     @classmethod
     def drawn(cls, draws: random.Random, counts: Sequence[Sequence[int]], steps: int) -> BigBatch:
-        """Draw `counts[rank][part]` examples for every step, each rank's from a seed of its own."""
+        """Draw for a big batch `counts[rank][part]` examples for every step, each rank's from a seed of its own."""
         tasks, by_rank = [], []
         for own in counts:
             seed = draws.getrandbits(32)

@@ -36,7 +36,7 @@ NUMBERS = 40  # of a gradient
 
 @dataclass(frozen=True)
 class NoisySteps:
-    """The gradients of some steps: `gradients[k][rank]`, of shape [numbers], from `batches[k]` examples of each rank."""
+    """The gradients of some noisy steps: `gradients[k][rank]`, of shape [numbers], from `batches[k]` examples of each rank."""
 
     batches: tuple[int, ...]
     gradients: list[list[np.ndarray]]
@@ -70,7 +70,7 @@ class NoisySteps:
 
     @cached_property
     def norms_of_ranks(self) -> list[np.ndarray]:
-        """Return, for each rank, the squared norm of its own gradient at each step."""
+        """Return, for the noise of each rank, the squared norm of its own gradient at each step."""
         return [*np.sum(np.array(self.gradients, float) ** 2, axis=2).T]
 
     @override
@@ -110,7 +110,7 @@ def noise_scale(arena: Arena, fn: Callable) -> Iterator[Case]:
 def draw(
     generator: np.random.Generator, ranks: int, batches: tuple[int, ...], dtype: str = "float64", weak: Sequence[int] = ()
 ) -> NoisySteps:
-    """Draw steps in which each known mistake is clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
+    """Draw noisy steps with each known mistake clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
 
     def drawn() -> NoisySteps:
         gradients = []
@@ -291,7 +291,7 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
 
 
 def _without_negatives(signal: np.ndarray, noise: np.ndarray) -> dict[str, float]:
-    """Return {words: what the mistake gives} for mistakes with steps whose |G|² is below 0."""
+    """Return {words: what the mistake gives} for noise mistakes with steps whose |G|² is below 0."""
     kept = signal > 0
     if kept.all():
         return {}

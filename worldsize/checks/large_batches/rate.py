@@ -65,12 +65,12 @@ class RatePlan:
         return (start + (top - start) * way) * 0.1 ** self.drops(late)
 
     def drops(self, late: Any = 0) -> np.ndarray:
-        """Return the number of drops up to each step."""
+        """Return the number of the rate's drops up to each step."""
         ends = np.array(self.drop_epochs, int) * self.steps_per_epoch + late
         return np.sum(self.steps[:, None] >= ends, axis=1)
 
     def rises(self) -> list[np.ndarray]:
-        """Return the common ways to count a warm-up's steps, each as how far every step has risen; the lab's comes first.
+        """Return the common ways to count the rate's warm-up steps, each as how far every step has risen; the lab's comes first.
 
         In the lab's, it is 0 at the first step and 1 at the first after the warm-up.
         """

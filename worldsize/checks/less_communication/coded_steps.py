@@ -31,7 +31,7 @@ def mean_size(values: np.ndarray) -> float:
 
 
 def signs(values: np.ndarray) -> np.ndarray:
-    """Return 1 for 0 and more, −1 for less, in the dtype of the values."""
+    """Return the codes' signs: 1 for 0 and more, −1 for less, in the dtype of the values."""
     return np.where(values >= 0, 1, -1).astype(values.dtype)
 
 

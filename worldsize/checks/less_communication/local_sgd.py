@@ -81,7 +81,7 @@ class Shared(Enum):
 
 @dataclass(frozen=True)
 class OuterMistake:
-    """A mistake in the outer steps; the defaults are no mistake."""
+    """A mistake in the outer steps of local SGD; the defaults are no mistake."""
 
     shared: Shared = Shared.MEAN
     start_moves: bool = False  # the start was changed in place to the rank's own end

@@ -101,7 +101,7 @@ DRAWN = (  # factors (low, high) from plain to the other: of steps, of work, of 
 def draw_ways(
     arena: Arena, steps: tuple[float, float], work: tuple[float, float], sent: tuple[float, float]
 ) -> tuple[TimedWay, TimedWay]:
-    """Draw plain, and another way whose steps, work and bytes are plain's times factors from the given (low, high).
+    """Draw plain, and another way that may pay, whose steps, work and bytes are plain's times factors from the given (low, high).
 
     If their steps differ, no slip gives the right answer. Raises AssertionError as `drawn_until`.
     """
@@ -166,7 +166,7 @@ def _bandwidth(bytes_per_s: float) -> str:
 
 
 def _edge(bandwidth: float, right: float, plain: TimedWay, other: TimedWay) -> str:
-    """Explain why the two ways never tie, and that a bandwidth is not negative."""
+    """Explain why the two ways, of which one may pay, never tie, and that a bandwidth is not negative."""
     if math.isinf(other.steps):
         neither = ", nor does plain: it is never before plain" if math.isinf(plain.steps) else ""
         return f": the other never reaches the target{neither}"

@@ -38,7 +38,7 @@ class SparseStep(StepWithResiduals):
 
     @cached_property
     def senders(self) -> np.ndarray:
-        """The number of ranks that send each index."""
+        """The number of ranks that send each index in a sparse step."""
         return np.count_nonzero(self.sent, axis=0)
 
 

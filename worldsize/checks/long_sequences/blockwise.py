@@ -22,7 +22,7 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Sequence1D:
-    """A token sequence sharded over ranks: `q`, `k`, `v` [length, width], and the numbers of each rank's tokens.
+    """A token sequence whose blocks lie on ranks: `q`, `k`, `v` [length, width], and the numbers of each rank's tokens.
 
     `work` is the real ranks' declared work, None if it was not weighed.
     """

@@ -81,7 +81,7 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
 
 
 def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
-    """Return a complaint if the rounds of a causal ring take over 2 % longer than even work would."""
+    """Return a complaint if a rank's tokens make a causal ring's rounds take over 2 % longer than even work would."""
     n = len(tokens)
     pairs = attention.pairs_by_round(tokens)
     even = attention.causal_pairs(length) / n

@@ -164,7 +164,7 @@ def _as_rows(rank: int, got: Any, right: np.ndarray) -> str:
 
 
 def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
-    """Return a complaint if a rank's queries, keys or values were overwritten: the backward pass needs them."""
+    """Return a complaint if a rank's queries, keys or values were overwritten: attention's backward needs them."""
     for rank, (task, given) in enumerate(zip(after, sequence.inputs(), strict=True)):
         for key in ("q", "k", "v"):
             complaint = changed(task[key], given[key], f'task["{key}"]', rank)
@@ -203,7 +203,7 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
 
 
 def _rounds(trace: Trace, sequence: Sequence1D) -> Iterator[tuple[int, list[Span], list[int]]]:
-    """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
+    """Yield, of the ring, (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
     n = sequence.world_size
     step = -1 if stray(trace, ring_links(n)) else 1
     for rank in range(n):
@@ -212,7 +212,7 @@ def _rounds(trace: Trace, sequence: Sequence1D) -> Iterator[tuple[int, list[Span
 
 
 def _too_many_held(trace: Trace, sequence: Sequence1D) -> Complaint:
-    """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
+    """Return a complaint if a rank of the ring begins work when it has received blocks beyond the next one."""
     for rank, spans, blocks in _rounds(trace, sequence):
         for work, span in enumerate(spans):
             received = _bytes(trace, span.start_s, dst=rank)
@@ -226,7 +226,7 @@ def _too_many_held(trace: Trace, sequence: Sequence1D) -> Complaint:
 
 
 def _not_ahead(trace: Trace, sequence: Sequence1D, slow: bool) -> Complaint:
-    """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
+    """Return a complaint if a block on the ring is sent only after the work on it begins, or the next is awaited before it.
 
     The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
     """

@@ -146,7 +146,7 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
 
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
-    """Return recall and precision of scores >= threshold, and average precision: the slow reference."""
+    """Return metrics: recall and precision of scores >= threshold, and average precision: the slow reference."""
     before, area = 0.0, 0.0
     for each in np.unique(scores)[::-1]:
         recall, precision = _at(scores, labels, each)

@@ -14,7 +14,7 @@ from worldsize.trace import Trace
 
 
 class InParts(Protocol):
-    """A training whose task gives the number of layers, steps and micro-batches, and the work they declare."""
+    """A training in micro-batches whose task gives the number of layers, steps and micro-batches, and the work they declare."""
 
     @property
     def task(self) -> TrainingTask: ...

@@ -29,7 +29,7 @@ _same = partial(same, near_zero=NEAR_ZERO)
 
 @dataclass(frozen=True)
 class OverlapTraining:
-    """A training on several ranks, and its expected results. `tasks[rank]` differ only in their seeds.
+    """A training on several ranks, and its expected weights. `tasks[rank]` differ only in their seeds.
 
     So a rank can know another's weights or examples only from messages. `work` is the real ranks' declared work, None if it was
     not weighed; the expected results are weighed in the same way.
@@ -158,7 +158,7 @@ def _gradient(parameter: torch.nn.Parameter) -> np.ndarray:
 
 
 def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complaint:
-    """Return a complaint about the first rank and tensor that differ from one process's; None if all are right."""
+    """Return a complaint about the first rank and weight that differ from one process's; None if all are right."""
     shapes, held = [w.shape for w in training.expected], []
     for rank, result in enumerate(returned):
         weights = result.get("weights") if isinstance(result, dict) else None

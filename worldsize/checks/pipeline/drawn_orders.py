@@ -35,7 +35,7 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
         return forwards, _one_by_one(ranks, forwards, backwards, generator, eager=False)
 
     def tells(drawn: tuple[list[Action], Schedules]) -> bool:
-        """Return whether a stack, a queue and a sort of the micro-batches fail on every rank."""
+        """Return whether a stack, a queue and a sort of the micro-batches fail on every rank's order."""
         forwards, orders = drawn
         return forwards != sorted(forwards) and all(map(_takes_one_between, orders))
 
@@ -43,7 +43,7 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
 
 
 def _takes_one_between(order: list[Action]) -> bool:
-    """Return whether a backward takes neither the oldest, the newest, nor the lowest-numbered micro-batch in flight."""
+    """Return whether an order's backward takes neither the oldest, the newest, nor the lowest-numbered micro-batch in flight."""
     held: list[int] = []
     for way, k in order:
         if way == FORWARD:

@@ -290,7 +290,7 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
 
 
 def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
-    """Return a complaint if the last rank worked more often than it went forward, before any backward was due; else None."""
+    """Return a complaint if the last stage worked more often than it went forward, before any backward was due; else None."""
     last = trace.world_size - 1
     if last == 0:  # nothing arrives at one rank alone
         return None

@@ -97,7 +97,7 @@ def _examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) ->
 
 
 def _too_few_to_judge(ended: ArenaResult, gradients: Arrays) -> Complaint:
-    """Return UNEXAMINED if less was sent than half of an all-reduce, float32's share, else None."""
+    """Return UNEXAMINED if, for gradients, less was sent than half of an all-reduce, float32's share, else None."""
     least = 2 * (ended.trace.world_size - 1) * sum(x.nbytes for x in gradients)
     return UNEXAMINED if ended.trace.total_bytes() < least / 2 else None
 

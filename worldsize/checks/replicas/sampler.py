@@ -74,7 +74,7 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
 
 
 def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
-    """Draw a seed and an epoch whose right shares do not look like a mistake by chance.
+    """Draw a seed and an epoch whose right shares by the sampler do not look like a mistake by chance.
 
     Raises AssertionError as `drawn_until`.
     """
@@ -200,7 +200,7 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
 
 @exercise({EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}, needs=needs.GROUP)
 def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Check an evaluation over padded shares: the accuracy must be exact on every rank.
+    """Check an evaluation over a sampler's padded shares: the accuracy must be exact on every rank.
 
     `exact_accuracy(share, count)` returns the accuracy over `count` examples, in a process group. `share` is
     {"predicted": [k], "labels": [k]}, the rank's examples as DistributedSampler deals them unshuffled.
@@ -294,7 +294,7 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
 
 
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
-    """Return {complaint: the accuracy on each rank} of known mistakes."""
+    """Return {complaint: the accuracy on each rank} of known mistakes with padded shares."""
     count, order = len(right), _order(len(right), n)
     means, padded = [], []
     for rank in range(n):

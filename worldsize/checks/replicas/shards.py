@@ -249,7 +249,7 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
 
 
 def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
-    """Return a complaint if a call resets one of the process's global generators, or None.
+    """Return a complaint if a call for shards resets one of the process's global generators, or None.
 
     `drawn[name]` holds the numbers that the generator gave after each of two calls.
     """
@@ -284,7 +284,7 @@ def _examine_shuffles(returned: Sequence[Any]) -> dict[str, Complaint]:
 
 
 def _no_shuffle(epochs: Sequence[list[list[int]]]) -> Complaint:
-    """Return a complaint if the epochs, each with every example once, are not shuffles in batches."""
+    """Return a complaint if the epochs' shards, each with every example once, are not shuffles in batches."""
     for epoch in epochs:
         complaint = _wrong_batches([epoch], epoch, MANY, OF_MANY)
         if complaint:

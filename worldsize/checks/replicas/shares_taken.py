@@ -59,7 +59,7 @@ class FoundShares:
 
 @dataclass(frozen=True)
 class SharesTaken:
-    """A training of a line by `world_size` ranks, each with its own y.
+    """A training of a line by `world_size` ranks, each with its own y, which shows the shares.
 
     `begin` adds `shift` once, `average` gives `scale` x the mean. `powers[rank * COUNT + example]` is the exponent of that y.
     """

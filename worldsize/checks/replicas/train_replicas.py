@@ -73,7 +73,7 @@ class TrainingRun:
         return arena.ranks(fn, self.starts()[:world_size], *plan, shift, scale, driver=on_ranks.with_parts)
 
     def descent(self, factor: float = 1.0, begins: np.ndarray | None = None) -> np.ndarray:
-        """Return the weights after every full-batch step, at `factor` times the learning rate. Shape [epochs, 2].
+        """Return replicas' weights after every full-batch step, at `factor` times the learning rate. Shape [epochs, 2].
 
         `begins` replaces the weights after the first step.
         """
@@ -153,7 +153,7 @@ def _examine_shares(ended: ArenaResult, lesson: SharesTaken) -> dict[str, Compla
 
 
 def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
-    """Return a case that trains on one rank alone, then on all ranks; if the first run fails, it stands for both."""
+    """Return a case that trains one replica alone, then all; if the first run fails, it stands for both."""
     alone: list[ArenaResult] = []
 
     def run() -> ArenaResult:
@@ -207,7 +207,7 @@ def _histories(ended: ArenaResult) -> list:
 
 
 def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int]) -> Complaint:
-    """Extend a complaint about the weights if `average` got counts that do not add up to the batch."""
+    """Extend a complaint about replicas' weights if `average` got counts that do not add up to the batch."""
     if complaint is None:
         return None
 
@@ -248,7 +248,7 @@ def _wrong_bytes(ended: ArenaResult, steps: int) -> Complaint:
 
 
 def _wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray) -> Complaint:
-    """Return a complaint about the first step at which a rank's line differs from the expected one, or None.
+    """Return a complaint about the first step at which a replica's line differs from the expected one, or None.
 
     `expected` has shape [steps, 2].
     """

@@ -50,7 +50,7 @@ def train_to_the_end(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _lives(arena: Arena, fn: Callable, plan: ResumePlan, wrong: list[str]) -> Iterator[Case]:
-    """Yield the first life of every training, then the second life of the trainings that were ended, and so on.
+    """Yield, to resume, the first life of every training, then the second life of the trainings that were ended, and so on.
 
     `wrong` has the complaints so far. With one there are first lives alone: a later one begins with the files of right ones.
     """

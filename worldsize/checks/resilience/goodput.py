@@ -50,7 +50,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules by which a day is accounted for; every value but the default is a mistake."""
+    """The rules by which goodput is accounted for; every value but the default is a mistake."""
 
     lost: str = "work"  # what a failure loses: "work" since the last save, "nothing", "all", an "interval", "half" of one
     restart: str = "again"  # after a failure in a restart: "again", "ignored", one "after" the other
@@ -192,7 +192,7 @@ def _telling(draws: random.Random, kind: str) -> Day:
 
 
 def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
-    """Draw a day with so many failures, none within MARGIN of the end of work, a save, a restart or the day.
+    """Draw a goodput day with so many failures, none within MARGIN of the end of work, a save, a restart or the day.
 
     Raises AssertionError as `drawn_until`.
     """

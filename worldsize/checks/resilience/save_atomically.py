@@ -112,7 +112,7 @@ def scenario(files: dict[str, np.ndarray], *saves: dict) -> dict[str, Any]:
 
 
 def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list[int]:
-    """Return the bytes that a writer may write before it dies: none, all but the last, and drawn numbers between."""
+    """Return the bytes that a save's writer may write before it dies: none, all but the last, and drawn numbers between."""
     return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
 
 
@@ -169,7 +169,7 @@ def _examine_kills(
 
 
 def _touched(ended: dict[str, Any]) -> Complaint:
-    """Complain about what a grader's warden saw of the file while it had not its new content yet."""
+    """Complain about what a grader's warden saw of the saved file while it had not its new content yet."""
     touched = ended.get("touched")
     if touched == "written":
         return (

@@ -87,7 +87,7 @@ class Replicas:
 
 @dataclass(frozen=True)
 class AdamSlip:
-    """A known mistake; the defaults are no mistake. `gathers` says when the weights are gathered."""
+    """A known mistake in Adam; the defaults are no mistake. `gathers` says when the weights are gathered."""
 
     gathers: Literal["after", "before", "in the end", "never"] = "after"
     gradient: Literal["mean", "sum", "own"] = "mean"
@@ -121,7 +121,7 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
 
 @dataclass(frozen=True)
 class Trained:
-    """A rank's final weights, [count], and the mean and square of its own part."""
+    """A rank's final weights by Adam, [count], and the mean and square of its own part."""
 
     weights: np.ndarray
     mean: np.ndarray
@@ -160,7 +160,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
 
 
 def _gathered(held: list[np.ndarray]) -> np.ndarray:
-    """Return the whole weights, put together from each rank's own part."""
+    """Return Adam's whole weights, put together from each rank's own part."""
     return np.concatenate([cut(own, len(held))[r] for r, own in enumerate(held)])
 
 

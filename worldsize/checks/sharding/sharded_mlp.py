@@ -103,7 +103,7 @@ class ShardedRun:
 
 
 def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE) -> ShardedRun:
-    """Train with tensor parallelism on n ranks; n = 1 is one device."""
+    """Train an MLP with tensor parallelism on n ranks; n = 1 is one device."""
     shards, run = weights.cut(n), ShardedRun()
     for x, target in batches:
         hidden = [x @ w.up.T + w.up_bias for w in shards]
@@ -131,7 +131,7 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
 
 
 def _bias_share(mistake: Mistake, n: int) -> float:
-    """Return the factor on down_bias's gradient."""
+    """Return the MLP's factor on down_bias's gradient."""
     if mistake.bias_in_parts:
         return 1 / n
     return float(n) if mistake.bias_times_ranks_backwards else 1.0

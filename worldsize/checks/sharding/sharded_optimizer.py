@@ -120,7 +120,7 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class OptimizerSlip:
-    """A known mistake in the steps; the defaults are no mistake."""
+    """A known mistake in an optimizer's steps; the defaults are no mistake."""
 
     scale: float = 1.0  # factor on the mean gradient
     heard: tuple[str, ...] = ()  # only these later changes in param_groups take effect; () for all
@@ -135,7 +135,7 @@ class OptimizerSlip:
 
 @dataclass
 class OneProcess:
-    """Final weights, bytes of state per parameter, and per step the bytes of the parameters that have a gradient."""
+    """An optimizer's final weights, bytes of state per parameter, and per step the bytes of parameters with a gradient."""
 
     weights: list[np.ndarray] = field(default_factory=list)
     state: list[int] = field(default_factory=list)
@@ -304,7 +304,7 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
 
 
 def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complaint:
-    """Return a complaint if more bytes travel than an all-reduce of the existing gradients sends."""
+    """Return a complaint if more of an optimizer's bytes travel than an all-reduce of the existing gradients sends."""
     n, everything = task.world_size, sum(w.nbytes for w in right.weights)
     needed = sum(2 * (n - 1) * size for size in right.with_gradient)
     without = sum((n - 1) * (everything - size) for size in right.with_gradient)

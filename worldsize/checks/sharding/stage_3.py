@@ -131,7 +131,7 @@ def _examine_held(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
 
 
 def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complaint:
-    """Return a complaint if a rank holds over MOST_WHOLE tensors as large as a weight while a layer works.
+    """Complain if a rank in stage 3 holds over MOST_WHOLE tensors as large as a weight while a layer works.
 
     The function's own process counts them, so the result can only cost points.
     """

@@ -173,7 +173,7 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
 
 
 def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
-    """Return the target words' logits, [tokens], as each rank would have them."""
+    """Return the logits of the target words in the vocabulary, [tokens], as each rank would have them."""
     logits = []
     for rank in range(task.world_size):
         part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]

@@ -72,7 +72,7 @@ class PlayedCoordinator:
         return self._scheduled - 1
 
     def next(self) -> int | None:
-        """End the running closure and return the next one, or None at the end of the wait."""
+        """End the running closure and return the next one, or None at the end of the coordinator's wait."""
         if self._wave is None:
             self._wave = self._begun()
         if not self._wave:
@@ -83,7 +83,7 @@ class PlayedCoordinator:
         return self.running
 
     def stop(self) -> None:
-        """End the wait, and drop its closures that have not run."""
+        """End the coordinator's wait, and drop its closures that have not run."""
         self._wave, self.running = None, None
 
     def _begun(self) -> list[int]:
@@ -145,7 +145,7 @@ def score(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _drawn_truth(draws: random.Random) -> list[list[int]]:
-    """Draw [right answers, examples] of six parts, until no mistake gives the right share by luck.
+    """Draw [right answers, examples] of the coordinator's six parts, until no mistake gives the right share by luck.
 
     Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
     then count twice unseen. Raises AssertionError as `drawn_until`.

@@ -36,7 +36,7 @@ class DecayPlan:
 
     @property
     def steps(self) -> float:
-        """Return the length of a stair in steps."""
+        """Return the length of a decayed rate's stair in steps."""
         return self.examples * self.epochs_per_decay / (self.batch * self.towers)
 
     def falls(self, step: int) -> int:

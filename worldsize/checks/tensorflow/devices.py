@@ -150,7 +150,7 @@ def tree_sum(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
-    """Return a complaint or None for each property of `tree_sum`; judge the pattern only if the sums are right."""
+    """Return a complaint or None for each property of `tree_sum` over devices; judge the pattern only if the sums are right."""
     if "kind" in row:
         return {SUMS: f"expected a list of {n} sums, one for each device, got {row['kind']}", IN_A_TREE: UNEXAMINED}
 
@@ -189,7 +189,7 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Compla
 
 
 def _miscounted(digits: str) -> str:
-    """Name the copy that a sum counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
+    """Name the copy that a sum over devices counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
     for device, digit in enumerate(digits):
         if digit not in "01":
             return f"The sum holds device {device}'s copy {digit} times."

@@ -34,7 +34,7 @@ Update = tuple[float, ...]  # what a step adds to the three weights
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """A training of `steps` steps with a checkpoint after `every`; the server is lost at the attempts in `lost`.
+    """A training of `steps` steps with recovery, and a checkpoint after `every`; the server is lost at the attempts in `lost`.
 
     `after`: the steps that an earlier chief was asked for, in another process. `eager`: steps run while the chief still
     schedules, so that `schedule` raises the loss. `broken`: the step whose error is not the loss of a server.
@@ -98,7 +98,7 @@ def train_through(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _files(row: Any) -> dict[str, np.ndarray]:
-    """Return the files that a chief left, {name: bytes}; drop anything else."""
+    """Return the files that a chief left to recover from, {name: bytes}; drop anything else."""
     files = row.get("files") if isinstance(row, dict) else None
     if not isinstance(files, dict):
         return {}
@@ -111,7 +111,7 @@ def _files(row: Any) -> dict[str, np.ndarray]:
 
 
 class PlayedServer:
-    """The servers that one chief meets: when one is lost, and the update that every step adds.
+    """The servers that a chief in recovery meets: when one is lost, and the update that every step adds.
 
     `begun` returns what the folder's checkpoint may hold: lists of updates, each list a sum that the weights may be.
     """

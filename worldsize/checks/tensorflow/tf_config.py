@@ -57,7 +57,7 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
 
 
 def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
-    """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's text could not be read."""
+    """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's TF_CONFIG could not be read."""
     complaints: dict[str, Complaint] = dict.fromkeys(cluster_config.points)
     for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():

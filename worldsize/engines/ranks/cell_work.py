@@ -23,7 +23,7 @@ _UNKNOWN = object()  # which no name in a rank is bound to
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class or import of the notebook: the names that it binds, its text, and the text's file and line."""
+    """A function, class or import of the notebook for cells: the names that it binds, its text, and the text's file and line."""
 
     names: tuple[str, ...]
     text: str

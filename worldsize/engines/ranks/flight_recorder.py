@@ -65,7 +65,7 @@ class FlightRecorder:
         self._since_ns = time.time_ns()
 
     def posted(self) -> int:
-        """Return how many collectives and messages this process has posted, a cheap question."""
+        """Return how many collectives and messages this process has posted, by torch's recorder, a cheap question."""
         if dump_recorder is None:
             return 0
         status = json.loads(dump_recorder(includeCollectives=False)).get("pg_status", {})

@@ -59,7 +59,7 @@ class LastSeen:
             return self._callers(sys._current_frames().get(threading.main_thread().ident))
 
     def note(self) -> Rows:
-        """Write down the main thread's stack, if it has changed, and return it."""
+        """Write down the main thread's stack, as last seen, if it has changed, and return it."""
         noted = self._noted  # read first, so that a stack never goes into a later order's file
         seen = self.seen()
         self._write(seen, noted)

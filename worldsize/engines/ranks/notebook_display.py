@@ -24,7 +24,7 @@ def show_by(show: Callable[..., None]) -> None:
 
 
 class _AtImport:
-    """A finder that replaces the function when its module is imported."""
+    """A finder that replaces IPython's `display` when its module is imported."""
 
     def __init__(self, show: Callable[..., None]) -> None:
         self._show = show
@@ -48,7 +48,7 @@ class _AtImport:
 
 def _replace(module: ModuleType, show: Callable[..., None]) -> None:
     def display(*values: Any, raw: bool = False, display_id: Any = None, **_: Any) -> Any:
-        """Show values in the cell's output. Updates of what was shown are shown again."""
+        """Show values, from a rank, as the notebook's `display`. Updates of what was shown are shown again."""
         show(*map(_Bundle, values) if raw else values)
         if display_id:
             return module.DisplayHandle(None if display_id is True else display_id)
@@ -58,7 +58,7 @@ def _replace(module: ModuleType, show: Callable[..., None]) -> None:
 
 
 class _Bundle:
-    """A value that is given as its representations by MIME type."""
+    """A value to display that is given as its representations by MIME type."""
 
     def __init__(self, faces: dict[str, Any]) -> None:
         self._faces = faces

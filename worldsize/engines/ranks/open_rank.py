@@ -148,7 +148,7 @@ class OpenRank:
         self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
 
     def _follow_notebook(self, job: Job) -> None:
-        """Take over what has changed in the notebook's environment, module path and directory."""
+        """Take over, in a rank that stays, what has changed in the notebook's environment, module path and directory."""
         changed = {name: value for name, value in job.env.items() if name not in self._channel.own_env}
         unset = set(job.unset) - self._channel.own_env
         os.environ.update(changed)

@@ -124,7 +124,7 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
 
 
 def keep_sources(job: Job) -> None:
-    """Register the sources of the notebook's cells, so that tracebacks show their lines."""
+    """Register in a rank the sources of the notebook's cells, so that tracebacks show their lines."""
     for name, text in job.sources:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
 

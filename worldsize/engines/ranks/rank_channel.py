@@ -135,13 +135,13 @@ class RankChannel:
         os._exit(0 if error is None else 1)
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
-        """Report the end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""
+        """Report the rank's end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""
         self.end(kind, content)
         self._released.wait(timeout=None if self.job else 5)
         os._exit(0)
 
     def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
-        """Report how the function or order ended, after saving its record."""
+        """Report to the agent how the function or order ended, after saving its record."""
         self._over = True
         sys.stdout.flush()
         sys.stderr.flush()

@@ -19,7 +19,7 @@ _OWN = ["worldsize.*"]  # stepping out of a cell ends there
 
 
 class RankDebugger(pdb.Pdb):
-    """pdb that sends its prompts by `tell`, and takes typed commands from `typed`."""
+    """A rank's pdb that sends its prompts by `tell`, and takes typed commands from `typed`."""
 
     def __init__(self, rank: int, tell: Callable[[Prompt], None], typed: queue.SimpleQueue[str]) -> None:
         self._rank, self._tell, self._typed = rank, tell, typed
@@ -27,7 +27,7 @@ class RankDebugger(pdb.Pdb):
         super().__init__(stdin=self, stdout=self._written, nosigint=True, skip=_OWN)
 
     def readline(self) -> str:
-        """Send the prompt written last, with the output before it, and return what is typed."""
+        """Send the debugger's prompt written last, with the output before it, and return what is typed."""
         *lines, prompt = self._written.getvalue().split("\n")
         self._written.seek(0)
         self._written.truncate()
@@ -37,10 +37,10 @@ class RankDebugger(pdb.Pdb):
 
     @override
     def _cmdloop(self) -> None:
-        """Run the command loop without pdb's handling of interrupts, which would resume the loop."""
+        """Run the debugger's command loop without pdb's handling of interrupts, which would resume the loop."""
         self.cmdloop()
 
     def look_at(self, traceback: TracebackType) -> None:
-        """Inspect the frame where an error was raised, until the user leaves the prompt."""
+        """Debug in the frame where an error was raised, until the user leaves the prompt."""
         self.reset()
         self.interaction(None, traceback)

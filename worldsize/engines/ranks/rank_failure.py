@@ -41,7 +41,7 @@ def failure_of(rank: int, error: BaseException) -> Failure:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message with its notes, without torch's C++ stack, at most ten lines: the first and the last."""
+    """Return a failed rank's message with its notes, without torch's C++ stack, at most ten lines: the first and the last."""
     try:
         text = str(error).split("\nException raised from")[0]
     except Exception as broken:

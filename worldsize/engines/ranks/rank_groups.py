@@ -92,7 +92,7 @@ class RankGroups:
 
 
 def _shut_down(fd: int, store_port: int) -> None:
-    """Close the connection `fd`, if it is TCP and does not lead to the store."""
+    """Close a group's connection `fd`, if it is TCP and does not lead to the store."""
     with suppress(OSError):  # `fd` has no peer, or is closed by now
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):  # `socket()` on a copy of a file would leave it open
             return

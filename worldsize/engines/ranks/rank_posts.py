@@ -206,7 +206,7 @@ def _idle(frame: FrameType | None) -> bool:
 
 
 def _asleep() -> bool:
-    """Tell whether at some moment every thread but this one sleeps; True where the system does not say.
+    """Tell whether, so that none posts, at some moment every thread but this one sleeps; True where the system does not say.
 
     A thread at work stays at work for all looks, while gloo's loops wake for a moment a hundred times a second.
     """

@@ -47,7 +47,7 @@ class RichOutput:
             file.write(json.dumps(row) + "\n")
 
     def show_figures(self) -> None:
-        """Show the figures that pyplot has open, each once, at the end of a cell, and close them."""
+        """Show as rich output the figures that pyplot has open, each once, at the end of a cell, and close them."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None:
             return

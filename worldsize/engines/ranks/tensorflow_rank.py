@@ -55,7 +55,7 @@ def _correct_tf_config() -> None:
 
 
 def _end_with_fork_server() -> None:
-    """Let the operating system kill this process when its fork server ends.
+    """Let the operating system kill this TensorFlow task when its fork server ends.
 
     A call into TensorFlow can hold Python's lock while it waits, so no thread here would notice that the
     agent is gone. The fork server is not held up.
@@ -97,7 +97,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 
 def serve() -> None:
-    """Run this task's `tf.distribute.Server`, from `TF_CONFIG`, until the process is ended."""
+    """Run this TensorFlow task's `tf.distribute.Server`, from `TF_CONFIG`, until the process is ended."""
     server = start_server()
     threading.Event().wait()  # `server.join()` would hold Python's lock while it waits
     del server

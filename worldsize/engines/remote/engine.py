@@ -30,7 +30,7 @@ _ANSWER_S = 120.0  # to an order: each pair of hosts that cannot connect costs a
 
 
 class HostsEngine(LocalEngine):
-    """Starts ranks of either framework on other hosts.
+    """An engine that starts ranks of either framework on other hosts.
 
     `env` names the variables of this kernel's environment that the ranks get.
     """
@@ -86,16 +86,16 @@ class HostsEngine(LocalEngine):
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:
-        """Start a program here that is a host over its standard input and output, such as ssh."""
+        """Have the engine start a program here that is a host over its standard input and output, such as ssh."""
         head = self._ready_head()
         head.connection.send(StartProgram(name, tuple(command)))
 
     def complaints(self) -> list[str]:
-        """Return which hosts cannot reach each other, each with the reason."""
+        """Return which of the engine's hosts cannot reach each other, each with the reason."""
         return self._order(TryNetwork())
 
     def next_change(self, timeout_s: float) -> HostChange | None:
-        """Return the next host that joined, was refused or got lost; None if none did within `timeout_s`.
+        """Return the engine's next host that joined, was refused or got lost; None if none did within `timeout_s`.
 
         Raises EngineLost if the head has ended.
         """

@@ -74,7 +74,7 @@ class _Host:
 
 @dataclass(eq=False)
 class Head:
-    """The server of one kernel's orders."""
+    """The head, a server of one kernel's orders."""
 
     kernel: mpc.Connection
     watched: list
@@ -88,7 +88,7 @@ class Head:
     worlds: OpenWorlds = field(default_factory=OpenWorlds)  # one at most: a host runs one job at a time
 
     def serve(self) -> None:
-        """Carry out orders and watch the hosts. Return, or raise EOFError, when the kernel is gone."""
+        """Carry out the kernel's orders as its head and watch the hosts. Return, or raise EOFError, when the kernel is gone."""
         while True:
             for item in mpc.wait([*self.watched, *self._lines()]):
                 if item is self.kernel:
@@ -105,7 +105,7 @@ class Head:
         return lines
 
     def hang_up(self) -> None:
-        """Close every line, which ends the hosts, and the door."""
+        """Close every line of the head, which ends the hosts, and the door."""
         for line in self._lines():
             line.close()
         if self.door is not None:
@@ -162,7 +162,7 @@ class Head:
         return self.own_dir / f"{quote(name, safe='')}-{framework}.log"
 
     def _do(self, order: Use | Close) -> None:
-        """Carry out an order for ranks that stay, after comparing clocks with the hosts if that is due."""
+        """Carry out, as head, an order for ranks that stay, after comparing clocks with the hosts if that is due."""
         for host in list(self.hosts.values()):
             with suppress(HostLost):  # the session hears of the loss
                 if host.told:
@@ -304,7 +304,7 @@ class Head:
             self.kernel.send(HostChange("joined", host.name, "", hello.user, hello.address, hello.cores, host.place))
 
     def _welcome(self, line: HostLine) -> Greeting:
-        """Read a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
+        """Read, as head, a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
         try:
             hello = host_messages.decode(line.receive())
         except BadMessage as error:
@@ -329,7 +329,7 @@ class Head:
                     self._let_go(agent)
 
     def _let_go(self, agent: RemoteRanks) -> None:
-        """Drop a host because one of its agents is lost, and tell the kernel."""
+        """Drop a host from the head because one of its agents is lost, and tell the kernel."""
         host = self.hosts.pop(agent.name, None)
         if host is None:
             return
@@ -339,7 +339,7 @@ class Head:
 
 
 def _not_begun(session: Session, agents: list[RemoteRanks], error: Exception) -> Outcome:
-    """Return the outcome of a job whose ranks could not all start: hosts were lost, or gave a reason."""
+    """Return the outcome of a job of the head whose ranks could not all start: hosts were lost, or gave a reason."""
     lost = [agent for agent in agents if agent.lost]
     if not lost:
         return Outcome(status="refused", reason=f"launch: {error}")

@@ -31,7 +31,7 @@ class Invitation:
     secret_key: str
 
     def text(self) -> str:
-        """Return the invitation as one line, as secret as a password."""
+        """Return the invitation to the head as one line, as secret as a password."""
         return json.dumps(asdict(self))
 
     @staticmethod
@@ -67,7 +67,7 @@ class Door:
         self.carrier.start()
 
     def invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
-        """Return an invitation for one host, and the line for its messages. `name` must not be in use."""
+        """Return an invitation to the head's door for one host, and the line for its messages. `name` must not be in use."""
         return self.carrier.do(lambda: self._invite(name, valid_s))
 
     def _invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
@@ -99,7 +99,7 @@ class Door:
         return invitation, line
 
     def _answer(self) -> None:
-        """Answer ØMQ's question whether a key may connect to the socket of a domain."""
+        """Answer ØMQ's question whether a key may connect to a socket of the head's door."""
         version, request, domain, _, _, mechanism, *credentials = self._asked.recv_multipart()
         name = domain.decode("ascii", "replace")
         ticket = self._tickets.get(name)

@@ -11,7 +11,7 @@ HostState = Literal["joined", "refused", "lost"]
 
 @dataclass(frozen=True)
 class HostChange:
-    """News of a host for the kernel: joined, refused or lost, and why."""
+    """News of a host from the head for the kernel: joined, refused or lost, and why."""
 
     state: HostState
     name: str

@@ -88,7 +88,7 @@ def serve(line: HostLine, address: str, framework: Framework) -> None:
 
 
 def _greet(line: HostLine, home: Home) -> None:
-    """Send the greeting and wait for "welcome". Raises NotWelcome for any other answer."""
+    """Send the host's greeting and wait for "welcome". Raises NotWelcome for any other answer."""
     versions = host_checks.own_versions()
     hello = Greeting(socket.gethostname(), _user_name(), home.address, cores(), versions, os.getpid())
 
@@ -115,7 +115,7 @@ def _user_name() -> str:
 
 @dataclass(eq=False)
 class HostAgent:
-    """The server of one head, with the ranks of one job at a time."""
+    """The host's agent, serving one head, with the ranks of one job at a time."""
 
     line: HostLine
     home: Home
@@ -137,7 +137,7 @@ class HostAgent:
         self.ranks = self._host_ranks()
 
     def serve(self) -> None:
-        """Obey the head and listen to the ranks until the line ends, which raises LineClosed."""
+        """Obey the head as its agent and listen to the ranks until the line ends, which raises LineClosed."""
         try:
             while True:
                 busy = self.ranks.job is not None
@@ -160,7 +160,7 @@ class HostAgent:
         return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)
 
     def _import_late(self) -> None:
-        """Start the process that serves torch, and have the fork server do its late imports; once."""
+        """Start the host's process that serves torch, and have the fork server do its late imports; once."""
         if not self.late:
             self.services.warm(self.framework)
             fork_server.import_late(self.framework)

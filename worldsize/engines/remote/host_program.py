@@ -113,7 +113,7 @@ def address_towards(other: str) -> str:
 
 
 def _address_of_ssh() -> str:
-    """Return this machine's address in its ssh session. Raises ValueError outside ssh."""
+    """Return the address of the program's host in its ssh session. Raises ValueError outside ssh."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4:
         raise ValueError("--stdio: expected --address, or an ssh session, which tells the address")

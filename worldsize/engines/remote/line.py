@@ -16,7 +16,7 @@ _EACH_BYTES = 100  # overhead of a message, so that a million empty ones count t
 
 
 class LineClosed(OSError):
-    """The other side is gone; the message says why."""
+    """The line is closed, the other side gone; the message says why."""
 
 
 class HostLine:
@@ -39,7 +39,7 @@ class HostLine:
         return self._readable
 
     def send(self, data: bytes) -> None:
-        """Queue a message for the carrier. Raises LineClosed, and ValueError for a message that is too long."""
+        """Queue a message for the line's carrier. Raises LineClosed, and ValueError for a message that is too long."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"expected a message of at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
         if self.ended or self.closed:
@@ -48,7 +48,7 @@ class HostLine:
         self._wake()
 
     def receive(self) -> bytes:
-        """Wait for the next message and return it. Raises LineClosed after the last one."""
+        """Wait for the line's next message and return it. Raises LineClosed after the last one."""
         self.poll(None)
 
         with self._lock:
@@ -62,12 +62,12 @@ class HostLine:
         return data
 
     def poll(self, timeout_s: float | None) -> bool:
-        """Wait at most `timeout_s`; return whether a message, or the end, is there."""
+        """Wait at most `timeout_s`; return whether the line has a message, or its end."""
         ready, _, _ = select.select([self._readable], [], [], timeout_s)
         return bool(ready)
 
     def close(self) -> None:
-        """Hang up once all queued messages are sent."""
+        """Close the line once all queued messages are sent."""
         self.closed = True
         self._wake()
 
@@ -88,7 +88,7 @@ class HostLine:
             self.end(f"the other side sent {_MOST_WAITING_BYTES / 1e6:g} MB more than could be read")
 
     def end(self, why: str) -> None:
-        """Mark the other side as gone, for the reason `why`; the first reason counts."""
+        """Mark the line's other side as gone, for the reason `why`; the first reason counts."""
         with self._lock:
             if not self.ended:
                 self.ended = why
@@ -96,7 +96,7 @@ class HostLine:
                     os.write(self._news, b"!")  # never read: the line stays readable
 
     def next_going(self) -> bytes | None:
-        """Return the next message to send, which stays next until `gone` is called."""
+        """Return the line's next message to send, which stays next until `gone` is called."""
         return self._going[0] if self._going else None
 
     def gone(self) -> None:

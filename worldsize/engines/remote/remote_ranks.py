@@ -26,7 +26,7 @@ _ECHOES = 20
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """The host's clock is this machine's plus `seconds`, give or take `error_s`."""
+    """The remote host's clock is this machine's plus `seconds`, give or take `error_s`."""
 
     seconds: float = 0.0
     error_s: float = 0.0
@@ -57,7 +57,7 @@ _MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that no host fil
 
 
 class HostLost(OSError):
-    """The line to the host has ended; the message says why."""
+    """The line to a remote host has ended; the message says why."""
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class RemoteRanks(Host):
         return self.offset.error_s
 
     def warm_up(self) -> None:
-        """Tell the host to import its framework; its answer sets `warm`."""
+        """Tell the remote host to import its framework; its answer sets `warm`."""
         self._send("warm")
 
     @override
@@ -209,7 +209,7 @@ class RemoteRanks(Host):
     # ---- asking ----------------------------------------------------------------------------------
 
     def measure_clock(self) -> None:
-        """Compare the host's clock with this machine's now. Raises HostLost."""
+        """Compare the remote host's clock with this machine's now. Raises HostLost."""
         self.offset = measured(lambda: self.call("echo"))
 
     def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
@@ -223,7 +223,7 @@ class RemoteRanks(Host):
             self.line.send(pickle.dumps((command, *arguments)))
 
     def _answer_to(self, command: Command, at_most_s: float, renewed: bool = False) -> Any:
-        """Wait at most `at_most_s` for the answer to a command; with `renewed`, every message restarts the wait."""
+        """Wait at most `at_most_s` for a remote answer to a command; with `renewed`, every message restarts the wait."""
         until_s = time.monotonic() + at_most_s
         while self.lost or self.line.poll(max(0.0, until_s - time.monotonic())):
             message = self._receive()

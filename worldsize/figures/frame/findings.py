@@ -54,19 +54,19 @@ def spread(repeats: Sequence[float]) -> float:
 
 
 def tie(value: float, other: float, spread: float = 0.0) -> bool:
-    """Tell whether two numbers are too near to each other for a winner; `spread` is in their unit."""
+    """Tell for a finding whether two numbers are too near to each other for a winner; `spread` is in their unit."""
     return abs(value - other) <= max(TIE * max(abs(value), abs(other)), spread)
 
 
 def apart(repeats: Sequence[float], others: Sequence[float]) -> bool:
-    """Tell whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
+    """Tell for a finding whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
     if not repeats or not others:
         return False
     return max(repeats) < min(others) or max(others) < min(repeats)
 
 
 def level(repeats: Sequence[float], others: Sequence[float], paired: bool = False) -> bool:
-    """Tell whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
+    """Tell for a finding whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
 
     `paired`: repetition k of both had one seed, say. From three repetitions on, a measurement then wins if it is lower in
     each.
@@ -150,7 +150,7 @@ def extremes(count: int) -> tuple[str, str]:
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
-    """Say who has most: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
+    """Say in a finding who has most: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
 
     Names that tie with different numbers get a range.
     """
@@ -248,7 +248,7 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
 
 
 def between(values: Mapping[str, str]) -> str:
-    """Name the values that are neither least nor greatest, each with its text; empty from `MOST_NAMED` on."""
+    """Name in a finding the values that are neither least nor greatest, each with its text; empty from `MOST_NAMED` on."""
     if not 0 < len(values) < MOST_NAMED:
         return ""
     return "between them " + both([f"{name} at {value}" for name, value in values.items()])
@@ -268,7 +268,7 @@ def straggler(worked_s: Values) -> str:
 
 
 def wide(repeats: Mapping[str, Sequence[float]]) -> str:
-    """Warn where repetitions of a measurement are at least a factor of 2 apart, so that their middle says little."""
+    """Warn in a finding where repetitions of a measurement are at least a factor of 2 apart, so that their middle says little."""
     ratios = {}
     for name, values in repeats.items():
         finite = sorted(value for value in values if 0 < value < math.inf)

@@ -50,7 +50,7 @@ class Layout:
         return a, via, b
 
     def _edge(self, rank: int, towards: int) -> Position:
-        """Return the point at which the line between two ranks leaves the first one's box."""
+        """Return the point at which the line between two ranks leaves the first one's box in the layout."""
         (x, y), (to_x, to_y) = self.centres[rank], self.centres[towards]
         dx, dy = to_x - x, to_y - y
 

@@ -114,7 +114,7 @@ class _Wait:
 
 
 def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankRest]]:
-    """Return, for each round, what the ranks do that take no part in it."""
+    """Return, for each step's round, what the ranks do that take no part in it."""
     pending: dict[int, list[_Wait]] = defaultdict(list)
     for number, messages in enumerate(rounds):
         for t in messages:

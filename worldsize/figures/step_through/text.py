@@ -35,7 +35,7 @@ def resting(rest: dict[int, RankRest]) -> list[str]:
 
 
 def rest_in_words(rest: RankRest, ranks: int = 1) -> str:
-    """Return what one or several ranks without a message do: "waits for rank 2", "wait for rank 2"."""
+    """Return as text what ranks without a message do: "waits for rank 2", "wait for rank 2"."""
     s = "s" if ranks == 1 else ""
     if rest.does == "computes":
         return f"compute{s}"
@@ -44,7 +44,7 @@ def rest_in_words(rest: RankRest, ranks: int = 1) -> str:
 
 
 def rest_in_short(rest: RankRest) -> str:
-    """Return what a rank without a message does in one word: "computes" or "waits"."""
+    """Return as text what a rank without a message does in one word: "computes" or "waits"."""
     return "computes" if rest.does == "computes" else "waits"
 
 

@@ -33,7 +33,7 @@ _compile = cache(compile_cell)  # all ranks of a played case run the same cells
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
-    """Take one job from the grader, do it, report how it ended, and exit. Never returns.
+    """Take, as sandboxed rank, one job from the grader, do it, report how it ended, and exit. Never returns.
 
     `addresses` has one entry per rank if ranks share a sandbox.
     """
@@ -193,7 +193,7 @@ def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
 
 
 def _theirs(channel: BrokerChannel, number: int) -> Callable:
-    """Return a stand-in for a callable of the check: each call goes to the grader, and its value comes back."""
+    """Return the rank's stand-in for a callable of the check: each call goes to the grader, and its value comes back."""
 
     def call(*args: Any) -> Any:
         blob = bytearray()

@@ -49,7 +49,7 @@ class SaveFailed(Exception):
 
 
 def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fork: Callable[[], int]) -> NoReturn:
-    """Take one job, run its scenarios, report what was left after each, and exit. Never returns.
+    """Take, as warden, one job, run its scenarios, report what was left after each, and exit. Never returns.
 
     `fork` makes the first process of a PID namespace.
     """
@@ -71,7 +71,7 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fo
 def _tried(
     saved: Callable[[dict[str, Any], Files], dict[str, Any]], scenarios: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a row for each scenario, and what the writers report as changed in their processes."""
+    """Return the warden's row for each scenario, and what the writers report as changed in their processes."""
     rows = []
     changed: set[str] = set()
     for scenario in scenarios:

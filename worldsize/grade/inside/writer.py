@@ -14,7 +14,7 @@ from worldsize.grade.inside.broker_channel import BrokerChannel
 
 
 def serve(channel: BrokerChannel, folder: str) -> NoReturn:
-    """Take one job, then one save in `folder`; report how the save ended, and exit. Never returns."""
+    """Take, as writer, one job, then one save in `folder`; report how the save ended, and exit. Never returns."""
     try:
         sandboxed_rank.tell_end(channel, 0, lambda: _do(channel, folder), changed_objects.names)
     finally:

@@ -140,7 +140,7 @@ def _writable(mode: SandboxMode, limits: Limits, framework: Framework) -> list[s
 
 
 def visible() -> list[Path]:
-    """Return what a submission can read besides `/usr`: this Python, its packages, this package and its data."""
+    """Return what a submission in bubblewrap can read besides `/usr`: this Python, its packages, this package and its data."""
     packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
     if (_DATA / "README.md").is_file():

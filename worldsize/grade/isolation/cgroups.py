@@ -51,7 +51,7 @@ class SandboxCgroup:
         self._kills = 0
 
     def take_in(self, process: int) -> None:
-        """Put a process here, with all that it starts from now on."""
+        """Put a process into this cgroup, with all that it starts from now on."""
         if not self._asked:
             self._asked = True
             remove_left_behind()
@@ -77,7 +77,7 @@ class SandboxCgroup:
                 (folder / with_swap).write_text(str(memory_bytes if swap_bytes is None else swap_bytes))
 
     def ran_out_of_memory(self) -> bool:
-        """Return whether the kernel has killed a process here, for its memory, since the last call."""
+        """Return whether the kernel has killed a process in the cgroup, for its memory, since the last call."""
         before, self._kills = self._kills, 0
         for hierarchy, folder in self._folders:
             with suppress(OSError):
@@ -87,7 +87,7 @@ class SandboxCgroup:
         return self._kills > before
 
     def peak_bytes(self) -> int | None:
-        """Return the most memory used at once, None if the kernel does not count it."""
+        """Return the most memory that the cgroup used at once, None if the kernel does not count it."""
         for hierarchy, folder in self._folders:
             with suppress(OSError):
                 return int((folder / _PEAK[hierarchy.version]).read_text())

@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass
 class Meter:
-    """The resources that a submission has used. `lost_s` are seconds that other work took from its ended runs.
+    """The limited resources that a submission has used. `lost_s` are seconds that other work took from its ended runs.
 
     `lost_now` returns the seconds lost by the current run.
     """
@@ -65,7 +65,7 @@ class Meter:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds left, on a machine of the submission's own."""
+        """Return the seconds left of the limit, on a machine of the submission's own."""
         most_lost_s = (MOST - 1) * self.limits.wall_s
         left_s = self.began_s + self.limits.wall_s - time.monotonic()
         if left_s + min(self.lost_s, most_lost_s) > 0:  # `lost_now` is costly, and not needed
@@ -74,7 +74,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the enclosed time, which is the grader's, not the submission's."""
+        """Exclude from the limit the enclosed time, which is the grader's, not the submission's."""
         began_s = time.monotonic()
         try:
             yield
@@ -140,7 +140,7 @@ class LimitsWatch:
 
 @dataclass(frozen=True)
 class Usage:
-    """The resources that the processes below some servers use together."""
+    """The limited resources that the processes below some servers use together."""
 
     processes: int = 0
     threads: int = 0
@@ -149,7 +149,7 @@ class Usage:
 
 
 def usage(servers: Sequence[int]) -> Usage:
-    """Return the processes, threads, memory and CPU time of all that runs below the `servers` now.
+    """Return, to limit them, the processes, threads, memory and CPU time of all that runs below the `servers` now.
 
     A process that ends meanwhile counts as nothing.
     """

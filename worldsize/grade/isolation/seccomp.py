@@ -110,7 +110,7 @@ _JOIN_SESSION_KEYRING = 1
 
 
 def install(rows: bytes) -> None:
-    """Install a filter on this process and all its later threads, for good. Raises KernelRefused.
+    """Install a filter of system calls on this process and all its later threads, for good. Raises KernelRefused.
 
     The process must have given up new privileges before.
     """

@@ -21,7 +21,7 @@ _EXAMPLE = 'student,lab,points,reason\ndoejane_4711,06,5.5,"the check was wrong"
 
 @dataclass(frozen=True)
 class ByHand:
-    """A student's points in one lab, and the reason shown to the student."""
+    """A student's points by hand in one lab, and the reason shown to the student."""
 
     points: float
     reason: str

@@ -53,7 +53,7 @@ def confirmed(real: Checked, simulated: Verdict) -> Checked:
 
 
 def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
-    """Return the state and the properties that held; how far a check gets beyond them may be chance."""
+    """Return the confirmed state and the properties that held; how far a check gets beyond them may be chance."""
     return verdict.state, tuple(p for p in verdict.properties if p.passed)
 
 

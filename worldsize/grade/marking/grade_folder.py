@@ -234,7 +234,7 @@ class _Run:
             raise self._errors[0]
 
     def _sort_out(self, files: list[HandedIn]) -> None:
-        """Keep valid rows, write the rows of refused files, and queue all other selected files."""
+        """Keep the folder's valid rows, write the rows of refused files, and queue all other selected files."""
         kept, refused = [], []
         for file in files:
             name = path_in(self._folder, file)
@@ -350,7 +350,7 @@ class _Run:
             self._report(made)
 
     def _keep(self, selected: _Selected) -> None:
-        """Keep a valid row, updated where what is reported about its file has changed."""
+        """Keep a valid row of the folder, updated where what is reported about its file has changed."""
         before = rows.read(self._out / "rows" / selected.row_name)
         row = replace(before, handed_in=selected.task.note, late=selected.late, copies=selected.file.copies)
         if (before.handed_in, before.late, before.copies) != (row.handed_in, row.late, row.copies):

@@ -49,7 +49,7 @@ class GradedFolder:
 
 
 def read_record(out: Path) -> GradingRecord | None:
-    """Return the record in a folder of grades, None if there is none. Raises ValueError if it is damaged."""
+    """Return the grading record in a folder of grades, None if there is none. Raises ValueError if it is damaged."""
     path = out / FILE
     if not path.is_file():
         return None
@@ -83,7 +83,7 @@ def _text(record: GradingRecord) -> str:
 
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:
-    """Return every row in a folder of grades, with or without messages. Raises ValueError if the folder has none.
+    """Return every row of a folder's grading record, with or without messages. Raises ValueError if the folder has none.
 
     A row that a newer row of the same file replaced is left out.
     """

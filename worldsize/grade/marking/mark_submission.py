@@ -68,7 +68,7 @@ class MarkingTask:
 
 @dataclass(frozen=True)
 class MarkingOrder:
-    """Settings for every task of a grading. `course` is the release's folder, `mode` the kind of sandbox."""
+    """Settings for every submission to mark. `course` is the release's folder, `mode` the kind of sandbox."""
 
     course: str
     mode: SandboxMode
@@ -292,7 +292,7 @@ class SubmissionMarking:
         return mismatch
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
-        """Return the earlier failed exercises that this one names, directly or through another of them."""
+        """Return the submission's earlier failed exercises that this one names, directly or through another of them."""
         source = self._source(exercise)
         for cell in self._helpers.taken[exercise.id].cells:
             source += f"\n{cell.source}"

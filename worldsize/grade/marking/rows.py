@@ -64,7 +64,7 @@ class SimulatedRow:
 
 @dataclass(frozen=True)
 class ExerciseRow:
-    """The result of one exercise. `mismatch` says where its check first failed.
+    """A row's result of one exercise. `mismatch` says where its check first failed.
 
     `messages` come from the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
     ranks. `helped` names the exercises whose reference replaced the student's own failed answer. `simulated` is None if
@@ -90,7 +90,7 @@ class ExerciseRow:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Return sentences on answers elsewhere and on names left behind; () if the exercise passed."""
+        """Return the row's sentences on answers elsewhere and on names left behind; () if the exercise passed."""
         if self.state == "pass":
             return ()
         elsewhere = (answer.sentence for answer in self.elsewhere)
@@ -103,7 +103,7 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class GradeRow:
-    """The result of one submission. `seed` replays it; `digest` is of the bytes that were marked.
+    """The row with the result of one submission. `seed` replays it; `digest` is of the bytes that were marked.
 
     `release` is the digest of everything else that decides a mark (`release_digests`), "" in rows of a version that kept none.
     `host` is the machine that graded, and `attempt` counts its tries from 1.
@@ -208,7 +208,7 @@ def read_all(out: Path, messages: bool = True) -> list[GradeRow]:
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:
-    """Return the number of ranks and the first `MOST_MESSAGES` transfers of the check's trace."""
+    """Return for a row the number of ranks and the first `MOST_MESSAGES` transfers of the check's trace."""
     if trace is None:
         return 0, ()
 

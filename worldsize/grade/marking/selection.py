@@ -29,7 +29,7 @@ class Shard:
 
 
 def shard_of(text: str) -> Shard:
-    """Parse "3/7" into the third shard of seven. Raises ValueError for anything else."""
+    """Parse "3/7", a selection, into the third shard of seven. Raises ValueError for anything else."""
     found = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
     if found and 1 <= int(found[1]) <= int(found[2]):
         return Shard(int(found[1]), int(found[2]))
@@ -38,7 +38,7 @@ def shard_of(text: str) -> Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """Filters on submissions; an empty filter passes all.
+    """A selection: filters on submissions; an empty filter passes all.
 
     `labs` are stems, `students` names, `only` patterns for the path in the submissions folder. `crashed` selects rows
     that ended as crashed, timeout or lost. `again` includes rows that still hold.

@@ -79,7 +79,7 @@ def need(folder: Path) -> None:
 
 
 def numbered(student: str) -> tuple[str, str] | None:
-    """Return a student's name and LMS number, None if the name has no number."""
+    """Return, from a submission, a student's name and LMS number, None if the name has no number."""
     found = _NUMBERED.fullmatch(student)
     if found is None or found["name"] == _GRADESCOPE:
         return None
@@ -87,13 +87,13 @@ def numbered(student: str) -> tuple[str, str] | None:
 
 
 def lms_number(student: str) -> str:
-    """Return a student's number as an LMS reads it, "" if the name has none."""
+    """Return, from a submission, a student's number as an LMS reads it, "" if the name has none."""
     known = numbered(student)
     return same_number(known[1]) if known else ""
 
 
 def same_number(number: str) -> str:
-    """Return a student's number as an LMS reads it: 007 is 7."""
+    """Return, from a submission, a student's number as an LMS reads it: 007 is 7."""
     return number.lstrip("0") or "0"
 
 
@@ -304,7 +304,7 @@ def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
 
 
 def _student_and_late(form: re.Match) -> tuple[str, str]:
-    """Return the student, and "late" if Canvas marked the name as past the due date, else ""."""
+    """Return a submission's student, and "late" if Canvas marked the name as past the due date, else ""."""
     return _told(f"{form['name']}_{form['id']}"), "late" if form.groupdict().get("late") else ""
 
 

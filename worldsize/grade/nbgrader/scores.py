@@ -29,7 +29,7 @@ _NOT_IN_A_NAME = frozenset('<>"\\/')  # formgrader puts a student's id unescaped
 
 @dataclass(frozen=True)
 class Written:
-    """The result of a write: counts, the backup, and messages for a person.
+    """The result of writing scores: counts, the backup, and messages for a person.
 
     `placed` pairs each row that is in the gradebook with its assignment's name.
     """
@@ -97,7 +97,7 @@ def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Compla
 
 
 class _GradebookWriter:
-    """A writer of rows, one by one, into an open gradebook; counts its changes."""
+    """A writer of rows' scores, one by one, into an open gradebook; counts its changes."""
 
     def __init__(self, book: Any, root: Path, given: Given) -> None:
         self._book, self._root, self._given = book, root, given

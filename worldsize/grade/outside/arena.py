@@ -217,7 +217,7 @@ def _ended(result: RunResult) -> ArenaResult:
 
 
 class LastRunReached(Exception):
-    """The end of the run that was asked for; `ended` is its result."""
+    """The end of the arena's run that was asked for; `ended` is its result."""
 
     def __init__(self, ended: ArenaResult) -> None:
         self.ended = ended

@@ -46,7 +46,7 @@ class ProcessExit:
 
 
 class Server:
-    """A sandbox and the server in it, which has imported a framework."""
+    """The server of a job in its sandbox, which has imported a framework."""
 
     def __init__(self, mode: SandboxMode, limits: Limits, framework: Framework) -> None:
         self.framework = framework
@@ -66,7 +66,7 @@ class Server:
         self.pid = self.process.pid
 
     def wait_ready(self) -> None:
-        """Wait for the server. Raises NoSandbox, with the server's last words, if it does not start."""
+        """Wait for the server in a sandbox. Raises NoSandbox, with the server's last words, if it does not start."""
         left_s = max(0.0, self._deadline_s - time.monotonic())
         heard, _, _ = select.select([self.control], [], [], left_s)
         if not heard or not self.control.recv(_ORDER_BYTES):
@@ -77,20 +77,20 @@ class Server:
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # the server is bubblewrap's child's child
 
     def _last_words(self) -> str:
-        """Return the last line that the server itself wrote; no rank can write there."""
+        """Return the last line that the sandbox's server wrote; no rank can write there."""
         self._said.seek(0)
         rows = self._said.read().decode(errors="replace").strip().splitlines() or [""]
         return rows[-1][:300]
 
     def order(self, message: dict, lines: Sequence[PipeEnds] = ()) -> None:
-        """Send the server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
+        """Send the sandbox's server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
         try:
             socket.send_fds(self.control, [json.dumps(message).encode()], list(chain.from_iterable(lines)))
         except OSError as error:
             raise SandboxLost(f"a sandbox is gone: {error}. {self._last_words()}".strip()) from None
 
     def ended(self) -> ProcessExit:
-        """Return the next rank's exit; call this when `control` is readable. Raises SandboxLost."""
+        """Return the next sandboxed rank's exit; call this when `control` is readable. Raises SandboxLost."""
         data = self.control.recv(_ORDER_BYTES)
         if not data:
             raise SandboxLost(f"a sandbox ended by itself. {self._last_words()}".strip())
@@ -145,7 +145,7 @@ class Sandbox:
             server.order({"op": "import", "modules": self._modules})
 
     def _framework(self, asked: Framework) -> Framework:
-        """Return the framework that ranks need: TensorFlow whenever the set-up cells import it."""
+        """Return the framework that the sandboxed ranks need: TensorFlow whenever the set-up cells import it."""
         if any(f"{name}.".startswith(_NEED_TENSORFLOW) for name in self._modules):
             return "tensorflow"
         return asked
@@ -210,7 +210,7 @@ class Sandbox:
         return server
 
     def channels(self) -> dict[socket.socket, Server]:
-        """Return the sockets to wait on, each with its server for `heard`."""
+        """Return the sandboxes' sockets to wait on, each with its server for `heard`."""
         return {server.control: server for server in self._servers}
 
     def heard(self, server: Server) -> ProcessExit:
@@ -246,12 +246,12 @@ class Sandbox:
         return gone
 
     def settle(self) -> list[ProcessExit]:
-        """Kill the submission's remaining ranks, and wait until they are gone."""
+        """Kill the submission's remaining ranks in sandboxes, and wait until they are gone."""
         self.exercise = ""
         return self.end(list(self._server_of), wait=True)
 
     def renew(self) -> None:
-        """Close every server, and begin to start a new one."""
+        """Close every sandbox's server, and begin to start a new one."""
         self.close()
         self._spares = [self._start(self.mode, self.limits, "torch")]
 

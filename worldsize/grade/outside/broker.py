@@ -35,7 +35,7 @@ _QUIET_S = 1.0  # silence after which a rank with several threads counts as wait
 
 @dataclass
 class PostedMessage:
-    """A message on its way: its sender, its number there, its kind, and its row in the sender's record.
+    """A message on its way at the broker: its sender, its number there, its kind, and its row in the sender's record.
 
     The first byte leaves at `leaves_s`, the last byte at `left_s`.
     """
@@ -55,7 +55,7 @@ class PostedMessage:
 
 @dataclass
 class PendingRequest:
-    """A request that a rank waits for: "send", until its message is taken, or "recv"."""
+    """A request to the broker that a rank waits for: "send", until its message is taken, or "recv"."""
 
     op: Literal["send", "recv"]
     peer: int | None
@@ -93,7 +93,7 @@ class DueAct(NamedTuple):
 
 
 class Broker:
-    """The messages of one run of `peers`, one per rank. `secret` decides the weights on the results of work."""
+    """The broker of the messages of one run of `peers`, one per rank. `secret` decides the weights on the results of work."""
 
     def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None, secret: str = "") -> None:
         self._peers = peers
@@ -110,7 +110,7 @@ class Broker:
     # ---- frames --------------------------------------------------------------------------------
 
     def take_in(self, rank: int, frame: dict, blob: bytes) -> bool:
-        """Act on a frame of the fabric; return False for another kind of frame. Raises BadFrame."""
+        """Act, as broker, on a frame of the fabric; return False for another kind of frame. Raises BadFrame."""
         acts: dict[FabricOp, Callable[[int, RankState, dict, bytes], None]] = {
             "post": self._post, "wait": self._wait, "take": self._take, "compute": self._compute,
         }  # fmt: skip
@@ -185,7 +185,7 @@ class Broker:
         self, state: RankState, frame: dict, op: Literal["send", "recv"], peer: int | None, tag: int,
         kind: TensorKind | None = None,
     ) -> PendingRequest:  # fmt: skip
-        """Return a new request of a rank, which waits from now on."""
+        """Return a rank's new request to the broker, which waits from now on."""
         ask = _ask(frame)
         if ask in state.waiting or len(state.waiting) >= _MOST_MESSAGES:
             raise BadFrame("expected a request number that no other request has")
@@ -195,7 +195,7 @@ class Broker:
         return request
 
     def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        """Start declared work now, or after the work declared before: a rank has one device.
+        """Start at the broker declared work now, or after the work declared before: a rank has one device.
 
         The frame brings the array that the work is on; when the work is over, the rank gets the weights on its columns.
         """
@@ -282,7 +282,7 @@ class Broker:
     # ---- state of the run ------------------------------------------------------------------------
 
     def deadlock(self) -> tuple[Wait, ...]:
-        """Return each rank's wait if no rank can ever go on, else ()."""
+        """Return each rank's wait if no graded rank can ever go on, else ()."""
         if self._due:
             return ()
 
@@ -302,7 +302,7 @@ class Broker:
         return deadlock(messages, live)
 
     def unwaited(self) -> tuple[int, ...]:
-        """Return the ranks that sent a message and never waited for it."""
+        """Return the graded ranks that sent a message and never waited for it."""
         ranks = []
         for rank, state in enumerate(self.rank_states):
             if not all(message.waited for message in state.posted.values()):

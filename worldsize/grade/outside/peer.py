@@ -12,7 +12,7 @@ from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 class Peer:
-    """A rank: its line, the `reader` of its frames, its unsent bytes, and its job's result or failure.
+    """A peer of the grader, a rank: its line, the `reader` of its frames, its unsent bytes, and its job's result or failure.
 
     `open` is False once the rank has closed its end: then nothing more comes from it or reaches it.
     """
@@ -39,7 +39,7 @@ class Peer:
 
     @property
     def kept_bytes(self) -> int:
-        """Return the bytes held here, on their way from or to the rank."""
+        """Return the bytes held here, on their way from or to the peer."""
         return len(self.unsent) + self.reader.kept_bytes
 
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:

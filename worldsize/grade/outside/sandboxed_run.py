@@ -117,7 +117,7 @@ class RunResult:
 
 @dataclass
 class GradedRun:
-    """The ranks of one run: `jobs[rank]`, or `played[rank](line)` for a rank that the check plays.
+    """The sandboxed ranks of one run: `jobs[rank]`, or `played[rank](line)` for a rank that the check plays.
 
     `alone` names the one process if it is not a rank.
     """

@@ -35,7 +35,7 @@ def row_of(asked: str, graded: GradedFolder) -> GradeRow:
 
 
 def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
-    """Mark the row's file again here, and return the new row. Raises ValueError if the file is not the marked one."""
+    """Mark an appealed row's file again here, and return the new row. Raises ValueError if the file is not the marked one."""
     path = submissions / row.path
     try:
         digest = submission.read_notebook(path).digest
@@ -56,7 +56,7 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
 
 
 def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
-    """Return both results as text, exercise by exercise, with possible reasons for a difference."""
+    """Return an appeal's two results as text, exercise by exercise, with possible reasons for a difference."""
     head = f"{row.student}, {row.lab}, {row.path}: seed {row.seed}"
     points = f"the mark: {_points(row)}; now: {_points(again)}"
     now = {e.id: e for e in again.exercises}

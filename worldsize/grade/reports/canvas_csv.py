@@ -40,7 +40,7 @@ class CanvasColumns:
 
 
 def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
-    """Read a gradebook export for `labs`.
+    """Read Canvas's gradebook export for `labs`.
 
     Raises ValueError if it is not Canvas's, or if a lab has no column or several.
     """

@@ -32,7 +32,7 @@ _REACH = 3  # powers of ten to each side; dots beyond are drawn at the edge
 
 @dataclass(frozen=True)
 class DotPlace:
-    """A prediction on a question's strip: its place, and whether the prediction is right to within 5 %."""
+    """A class's prediction on a question's strip: its place, and whether the prediction is right to within 5 %."""
 
     x: float
     y: float
@@ -80,7 +80,7 @@ LOOK_S = 2.0  # between looks for changes
 
 @dataclass(frozen=True)
 class ClassFiles:
-    """The map, the files written, and in `unread` the notebooks in which predictions were not looked for."""
+    """A class report's map, the files written, and in `unread` the notebooks in which predictions were not looked for."""
 
     found: ClassMap
     page: Path

@@ -49,7 +49,7 @@ class ExerciseMap:
 
 @dataclass(frozen=True)
 class FactorGroup:
-    """Students whose predictions, about `predicted`, are `factor` times their own measurements."""
+    """Students of a class whose predictions, about `predicted`, are `factor` times their own measurements."""
 
     factor: float
     students: int
@@ -69,7 +69,7 @@ class FactorGroup:
 
 @dataclass(frozen=True)
 class QuestionMap:
-    """A question of a lab: every prediction over its student's own measurement, and groups with one wrong factor.
+    """A question on a class's map: every prediction over its student's own measurement, and groups with one wrong factor.
 
     `ratios` are sorted; `signless` counts predictions without a ratio, zero or of another sign. `measured` is the median.
     """

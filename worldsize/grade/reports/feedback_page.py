@@ -40,7 +40,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class PagePicture:
-    """A picture for a page, sizes in pixels."""
+    """A picture for a feedback page, sizes in pixels."""
 
     png: bytes
     alt: str
@@ -54,7 +54,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class MessagePictures:
-    """The messages of the first failing case, and the expected ones; None if there are none to draw."""
+    """A page's pictures: the messages of the first failing case, and the expected ones; None if there are none to draw."""
 
     sent: PagePicture | None
     expected: PagePicture | None

@@ -19,7 +19,7 @@ from worldsize.grade.reports.needs_a_person import doubled
 
 @dataclass(frozen=True)
 class MarkSheet:
-    """A CSV's text. `unknown` are students without a number in their name, or whose number the LMS does not list.
+    """A mark sheet, a CSV's text. `unknown` are students without a number in their name, or whose number the LMS does not list.
 
     `doubled` has a message for each number that several students share, all left out of the text. `absent` are the LMS's
     students without a file, and `looked_at` messages on what the LMS will not accept as it is.

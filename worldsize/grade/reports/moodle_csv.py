@@ -43,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Worksheet:
-    """A worksheet's lines, heads first; `at` has the column of each known head."""
+    """Moodle's worksheet: its lines, heads first; `at` has the column of each known head."""
 
     path: Path
     lines: list[list[str]]
@@ -73,7 +73,7 @@ class Worksheet:
 
 
 def read(path: Path) -> Worksheet:
-    """Read a grading worksheet. Raises ValueError if it is none with English heads."""
+    """Read Moodle's grading worksheet. Raises ValueError if it is none with English heads."""
     lines = csv_lines(path, "the grading worksheet of Moodle's assignment", lambda text: text.partition("\n")[0].count(";") > 3)
     heads = [head.strip().lower() for head in lines[0]]
     at = {head: heads.index(head.lower()) for head in (*HEADS, CHANGEABLE) if head.lower() in heads}
@@ -136,7 +136,7 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
 def _filled_in(
     theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float, no_lab: set[str]
 ) -> MarkSheet:  # fmt: skip
-    """Return the worksheet with the marks of `rows`. Students in `no_lab`, by number, handed in something without a lab."""
+    """Return Moodle's worksheet with the marks of `rows`. Students in `no_lab`, by number, handed in something without a lab."""
     shared = doubled(rows)
     there = theirs.students()
     handed_in: set[str] = set()

@@ -140,7 +140,7 @@ def _to_look_at(row: GradeRow) -> Iterator[Need]:
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:
-    """Return a sentence on the verdicts of real ranks and of simulated time."""
+    """Return a sentence for a person on the verdicts of real ranks and of simulated time."""
     about = exercise.simulated
     if about.outcome != "differs":
         return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"

@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SimilarAnswers:
-    """Two answers. `shared` adds up the shared characters in both; `share` is their part of all characters of both."""
+    """Two compared answers. `shared` adds up the shared characters in both; `share` is their part of all characters of both."""
 
     one: Answer
     other: Answer
@@ -110,7 +110,7 @@ class SimilarStudents:
 
 @dataclass(frozen=True)
 class Similarity:
-    """The result for a folder. `whole` has the most similar pairs over a lab, `unread` files that were not compared."""
+    """The similarity in a folder. `whole` has the most similar pairs over a lab, `unread` files that were not compared."""
 
     compared: tuple[Compared, ...]
     whole: tuple[SimilarStudents, ...]
@@ -124,7 +124,7 @@ class Similarity:
 
 
 class SharedSums:
-    """Sums over a lab's exercises: each student's characters, and each pair's shared ones."""
+    """Similarity's sums over a lab's exercises: each student's characters, and each pair's shared ones."""
 
     def __init__(self) -> None:
         self.sizes: Counter[str] = Counter()

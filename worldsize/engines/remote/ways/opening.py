@@ -20,7 +20,7 @@ _TICK_S = 0.25  # between two status checks
 
 @dataclass(eq=False)
 class OpenHosts:
-    """Hosts that have joined, and the way that brought them."""
+    """Open hosts, which have joined, and the way that brought them."""
 
     way: Way
     engine: HostsEngine

@@ -35,7 +35,7 @@ class Programs(Way):
 
 
 def member_command(python: str = "python3", address: str = "") -> list[str]:
-    """Return the command to run on a host: Python, and the address where other hosts reach it."""
+    """Return the program's command to run on a host: Python, and the address where other hosts reach it."""
     given = ["--address", address] if address else []
     return [python, *_MEMBER, *given]
 

@@ -222,7 +222,7 @@ class Slurm(Way):
 
     @override
     def close(self) -> None:
-        """Cancel the job in any state. Keep its logs if it ended by itself, so that the reason can be read."""
+        """Cancel the Slurm job in any state. Keep its logs if it ended by itself, so that the reason can be read."""
         if not self._name:
             return
 
@@ -324,7 +324,7 @@ def _check(parameters: Mapping[str, Any]) -> None:
 
 
 def _in_our_words(parameters: Mapping[str, Any]) -> str:
-    """Return advice on parameters that submitit refuses; "" without any."""
+    """Return advice on Slurm parameters that submitit refuses; "" without any."""
     for name in parameters:
         plain = name.removeprefix("slurm_")
         if plain in ("time", "time_min", "time_limit", "timeout_s"):

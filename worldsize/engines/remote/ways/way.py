@@ -7,7 +7,7 @@ from worldsize.engines.remote.engine import HostsEngine
 
 
 class NoHosts(RuntimeError):
-    """The hosts did not come up; the message says where, what was expected and what to do."""
+    """A way's hosts did not come up; the message says where, what was expected and what to do."""
 
 
 class Way:
@@ -20,7 +20,7 @@ class Way:
         raise NotImplementedError
 
     def label(self) -> str:
-        """Return the name for runs' setup lines, such as "Slurm job 4711"; may be ""."""
+        """Return the way's name for runs' setup lines, such as "Slurm job 4711"; may be ""."""
         return ""
 
     def standing(self) -> str:
@@ -28,7 +28,7 @@ class Way:
         raise NotImplementedError
 
     def hopeless(self) -> str:
-        """Return why no more hosts will come, and what to do; "" while they may."""
+        """Return why no more hosts will come this way, and what to do; "" while they may."""
         return ""
 
     def close(self) -> None:
