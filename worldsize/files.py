@@ -64,8 +64,8 @@ def remove_whole(folder: Path) -> None:
 
 
 def make_whole(path: Path, data: str, mode: int) -> bool:
-    """Write the file `path` as `write_whole` does, only if it does not exist; return True if it was made here. One of several
-    callers wins."""
+    """Write `path` as `write_whole` does, only if it does not exist; return True if it was made here. One of several callers
+    wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with _part(path, data.encode(), mode, durable=True) as part:

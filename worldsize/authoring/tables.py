@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\b[0-9]{2}\b")
 
 
 def with_true_minutes(root: Path, minutes: Mapping[str, int]) -> dict[Path, str]:
-    """Return {document: its tables with these minutes, by lab} for those under `root` in which they are different now."""
+    """Return {document: its text with these labs' minutes in tables} for those under `root` in which they are different now."""
     documents = {root / "README.md": of_labs, root / "docs" / "instructors.md": of_days}
     changed = {}
     for path, corrected in documents.items():

@@ -139,7 +139,7 @@ def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Silence the profiler around an observed step, which writes to the error stream whenever it starts and stops."""
+    """Silence an observed step's profiler, which writes to the error stream whenever it starts and stops."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

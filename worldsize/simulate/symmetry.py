@@ -18,7 +18,7 @@ Call = tuple[str, int, int, float]  # kind, distance to the other rank, tag, byt
 
 
 class NotSymmetric(ValueError):
-    """Ranks are not symmetric, do not do the same; the message says where they differ."""
+    """Ranks are not symmetric, as they do not do the same; the message says where they differ."""
 
 
 class SymmetricWorld(World):

@@ -85,7 +85,7 @@ class Watch:
         return due
 
     def take_interrupt(self) -> BaseException | None:
-        """Return, once, the interrupt seen by the watch that came between turns."""
+        """Return, once, the watch's interrupt that came between turns."""
         return self.take_due() if isinstance(self.due, KeyboardInterrupt) else None
 
     def keep(self, error: BaseException) -> None:

@@ -58,7 +58,7 @@ def predict_steps(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """A cluster task: a student's arguments: rows of 64 GPUs and of a node to fit to, and those to predict."""
+    """A cluster task, a student's arguments: rows of 64 GPUs and of a node to fit to, and those to predict."""
 
     asked: Rows
     given: list[list[dict[str, Any]]]
