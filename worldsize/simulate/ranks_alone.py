@@ -290,7 +290,7 @@ def _words(call: Call) -> str:
 
 
 def _lengths(call: Payload, n: int) -> str:
-    """Return a witness's advice if an argument's length is not divisible by the world size: the nearest length that is."""
+    """Return advice if an argument's length is not divisible by the world size: the nearest length that is."""
     for place, value in enumerate(call.args):
         length = getattr(value, "shape", (0,))
         if length and length[0] % n:
