@@ -1036,6 +1036,17 @@ check.audit(audit)
 lab.predict("lost", f"Keras 3, SGD, 3 workers, {updates} updates: how many does optimizer.iterations lose?", "updates")
 
 # %%
+# Helper: whether counters are right, in words
+def counted_right(tallies):
+    """Whether all counters say `updates`, or how many do not, and the worst of them."""
+    said = [value for each in tallies.values() for value in each.values()]
+    off = [value for value in said if abs(value - updates) > 0.5]
+    if not off:
+        return f"yes: all {len(said)} say {updates}"
+    worst = max(off, key=lambda value: abs(value - updates))
+    return f"no: {len(off)} of {len(said)} are off, at worst {worst:.0f} of {updates}"
+
+# %%
 three = Cluster(chief=1, worker=3, ps=1)
 ways = {"tf_keras, SGD": ("tf_keras", "SGD"), "Keras 3, SGD": ("keras", "SGD"), "Keras 3, Adam": ("keras", "Adam")}
 counted = launch(counters, args=(ways,), cluster=three)["chief:0"]
@@ -1051,13 +1062,7 @@ tallies = {
     name: {"closures": sum(made), "iterations": n, "weights / rate": float((before - after).mean()) / RATE}
     for name, (made, n, before, after) in counted.items()
 }
-said = [value for each in tallies.values() for value in each.values()]
-off = [value for value in said if abs(value - updates) > 0.5]
-answer = f"yes: all {len(said)} say {updates}"
-if off:
-    worst = max(off, key=lambda value: abs(value - updates))
-    answer = f"no: {len(off)} of {len(said)} are off, at worst {worst:.0f} of {updates}"
-figures.tallies(tallies, updates, figures.answered("Do all counters say what was done?", answer))
+figures.tallies(tallies, updates, figures.answered("Do all counters say what was done?", counted_right(tallies)))
 
 # %% [markdown]
 # The closures ran. Whose counter is short, and whose weights are? Adam corrects its steps by the counter, so if that is

@@ -155,6 +155,16 @@ def as_much(runs, works):
         found = "as much"
     return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
+def hooks_begin(forms):
+    """When hooks begin to send, and their step beside that of all at once; None where an exercise is not written yet."""
+    if any(run.state != "done" for run in forms.values()):
+        return None
+    flat, hooks = (figures.middle_step(forms[name].trace, 0, layers) for name in ("all at once", "in hooks"))
+    begins_s = hooks.messages[0][0]
+    inside = "yes" if begins_s < hooks.backward_s else "no"
+    shorter = "yes" if hooks.end_s < 0.95 * flat.end_s else "no"
+    return f"{inside}, after {1e3 * begins_s:.0f} ms; {shorter}: {1e3 * hooks.end_s:.0f} ms, all at once {1e3 * flat.end_s:.0f}"
+
 # %%
 forms = {"one by one": launch(one_by_one, ranks, args=(big,), link=link)}
 lab.measure("naive", milliseconds(forms["one by one"]))
@@ -273,15 +283,8 @@ lab.predict("hooks", f"{layers} all-reduces, begun inside backward: how long is 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
 lab.measure("hooks", milliseconds(forms["in hooks"]))
-answer = None
-if all(run.state == "done" for run in forms.values()):
-    flat, hooks = (figures.middle_step(forms[name].trace, 0, layers) for name in ("all at once", "in hooks"))
-    begins_s = hooks.messages[0][0]
-    inside = "yes" if begins_s < hooks.backward_s else "no"
-    shorter = "yes" if hooks.end_s < 0.95 * flat.end_s else "no"
-    answer = f"{inside}, after {1e3 * begins_s:.0f} ms; {shorter}: {1e3 * hooks.end_s:.0f} ms, all at once {1e3 * flat.end_s:.0f}"
 asks = "In hooks: does the network start inside backward, and is the step shorter?"
-figures.overlaps(forms, layers, figures.answered(asks, answer))
+figures.overlaps(forms, layers, figures.answered(asks, hooks_begin(forms)))
 
 # %% [markdown]
 # Compare this step with the flat tensor's.

@@ -5,8 +5,8 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 195 (two sittings: 110 up to “An optimizer, cut”, then 85) · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce
-# and its two halves), Lab 04 (replicas). Lab 11 helps.
+# **Minutes:** 190 (two sittings: 80 up to “The loss, cut by words”, then 110) · **Points:** 6 · **Prerequisites:** Lab 06
+# (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
 # ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)
@@ -893,6 +893,18 @@ for name, weights in apart.items():
 # when they are needed, twice in a step.
 
 # %%
+# Helper: the first cut that fits, in words
+cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
+
+def first_fit(stages):
+    """The first cut with which a card of 80 GB holds all."""
+    held = {name: sum(parts.values()) / 1e9 for name, parts in zip(cuts, stages)}
+    for name, gb in held.items():
+        if gb <= 80:
+            return f"{name}: {gb:.1f} GB instead of {held['nothing cut']:,.0f} GB"
+    return f"more than stage 3 cuts: that leaves {held['stage 3']:,.0f} GB"
+
+# %%
 lab.predict("stage_1", "7.5 billion parameters, 64 ranks. GB a rank with stage 1?", "GB")
 lab.predict("stage_3", "And with stage 3?", "GB")
 
@@ -900,16 +912,6 @@ lab.predict("stage_3", "And with stage 3?", "GB")
 stages = {stage: sharding.memory(big, many, stage) for stage in sharding.STAGES}
 for id, stage in (("stage_1", 1), ("stage_3", 3)):
     lab.measure(id, sum(stages[stage].values()) / 1e9)
-cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
-
-def first_fit(stages):
-    """The first cut with which a card of 80 GB holds all, in words."""
-    held = {name: sum(parts.values()) / 1e9 for name, parts in zip(cuts, stages)}
-    for name, gb in held.items():
-        if gb <= 80:
-            return f"{name}: {gb:.1f} GB instead of {held['nothing cut']:,.0f} GB"
-    return f"more than stage 3 cuts: that leaves {held['stage 3']:,.0f} GB"
-
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
     figures.answered("7.5 billion parameters: how much must be cut until they fit?", first_fit(stages.values())),

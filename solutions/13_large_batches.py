@@ -280,6 +280,16 @@ def compared(runs, reference):
         each = ", ".join(f"{error:.1f} %" for error in last_errors(run)) or "not yet"
         print(f"{name:>28}: {each}{where}")
 
+def helped(cold, warmed, reference):
+    """Whether warm-up lowers the error with each seed, and whether that is within the errors of the reference."""
+    if not last_errors(cold):
+        return None
+    found, goals = last_errors(warmed), last_errors(reference)
+    lower = sum(warm < without for warm, without in zip(found, last_errors(cold)))
+    helps = {0: "no help", len(seeds): "it helps"}.get(lower, "help not decided")
+    enough = "enough" if middle(found) <= max(goals) else "not enough"
+    return f"{helps}, {enough}: {middle(found):.1f} % error, batch {small} {middle(goals):.1f} %"
+
 # %%
 compared(runs, reference)
 
@@ -300,13 +310,7 @@ found = last_errors(bold["0 epochs of warm-up"])
 lab.measure("bold", middle(found) if found else None)
 
 # %%
-answer = None
-if found:
-    warmed, goals = last_errors(bold[f"{warmups[-1]} epochs of warm-up"]), last_errors(bold[f"batch {small}"])
-    lower = sum(a < b for a, b in zip(warmed, found))
-    helps = {0: "no help", len(seeds): "it helps"}.get(lower, "help not decided")  # by seed
-    enough = "enough" if middle(warmed) <= max(goals) else "not enough"
-    answer = f"{helps}, {enough}: {middle(warmed):.1f} % error, batch {small} {middle(goals):.1f} %"
+answer = helped(bold["0 epochs of warm-up"], bold[f"{warmups[-1]} epochs of warm-up"], bold[f"batch {small}"])
 by_epoch(bold, figures.answered(f"A base rate of {bold_rate}: does warm-up help the large batch, and is it enough?", answer))
 
 # %%

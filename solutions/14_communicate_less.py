@@ -5,7 +5,7 @@
 # the largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or
 # if ranks with different data train alone for long; and say below which bandwidth each way pays.
 #
-# **Minutes:** 155 (two sittings: 75 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
+# **Minutes:** 150 (two sittings: 75 up to “Fewer numbers: thin matrices”, then 75) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
@@ -187,6 +187,20 @@ def judged(above):
     higher = "no" if median(above) < 1 else "yes" if min(above) > 0 else "undecided"
     return f"{higher}, {median(above):+.0f} %"
 
+def noticed(**ways):
+    """Whether the loss notices each of these ways to average; None where one is not written yet."""
+    if not trained.keys() >= set(ways.values()):
+        return None
+    return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name))}" for said, name in ways.items())
+
+def beside(name, other):
+    """Whether a way's loss ends lower than another one's, with all seeds; None where it is not written yet."""
+    if name not in trained:
+        return None
+    found = gaps(name, other)
+    lower = "yes" if max(found) < 0 else "no" if min(found) > 0 else "undecided"
+    return f"{lower}: {min(found):+.1f} to {max(found):+.1f} % beside it"
+
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
     return {
@@ -199,10 +213,8 @@ ways = {"plain": (train, plain), "bf16": (train, bf16)}
 trained = {}
 trainings("plain")
 trainings("bf16")
-figures.bands(
-    losses("plain", "bf16"), figures.answered("Half the bits: does the loss notice?", judged(gaps("bf16")) + " at the end"),
-    x="step", y="loss on test images", paired=True,
-)
+asks = figures.answered("Half the bits: does the loss notice?", noticed(bf16="bf16"))
+figures.bands(losses("plain", "bf16"), asks, x="step", y="loss on test images", paired=True)
 
 # %% [markdown]
 # ### Codes
@@ -304,16 +316,15 @@ lab.predict("forgets", f"1 bit, no feedback: how much higher than plain's is the
 ways |= {"1 bit": (train, one_bit), "1 bit, no feedback": (train, one_bit_forgetful)}
 trainings("1 bit")
 trainings("1 bit, no feedback")
-answer = None
 if "1 bit" in trained:
     lab.measure("one_bit", sent("plain") / sent("1 bit"))
     lab.measure("forgets", median(gaps("1 bit, no feedback")))
-    answer = f"with feedback {judged(gaps('1 bit'))}; without {judged(gaps('1 bit, no feedback'))}"
     for seed in seeds:
         above = [last(name, seed) - last("plain", seed) for name in ("1 bit", "1 bit, no feedback")]
         print(f"seed {seed}: above plain by {above[0]:+.3f} with feedback, {above[1]:+.3f} without")
 figures.bands(
-    losses("plain", "bf16", "1 bit", "1 bit, no feedback"), figures.answered("One bit of 32: does the loss notice?", answer),
+    losses("plain", "bf16", "1 bit", "1 bit, no feedback"),
+    figures.answered("One bit of 32: does the loss notice?", noticed(with_feedback="1 bit", without="1 bit, no feedback")),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -402,12 +413,11 @@ lab.predict(
 ways |= {"top 1 %": (train, top_k), "top 1 %, no feedback": (train, forgetful)}
 trainings("top 1 %")
 trainings("top 1 %, no feedback")
-answer = None
 if "top 1 %" in trained:
     lab.measure("top_k", sent("plain") / sent("top 1 %"))
-    answer = f"with feedback {judged(gaps('top 1 %'))}; without {judged(gaps('top 1 %, no feedback'))}"
 figures.bands(
-    losses("plain", "top 1 %", "top 1 %, no feedback"), figures.answered("99 % not sent: does the loss notice?", answer),
+    losses("plain", "top 1 %", "top 1 %, no feedback"),
+    figures.answered("99 % not sent: does the loss notice?", noticed(with_feedback="top 1 %", without="top 1 %, no feedback")),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -663,9 +673,8 @@ def repeated(fabric, matrix, warm, calls):
 runs = {name: launch(repeated, 1, args=(matrix, name == "warm", 12)) for name in ("warm", "new each time")}
 far = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
-answer = None
-if far["warm"]:
-    answer = f"one: {far['warm'][0]:.2f}; twelve: warm {far['warm'][-1]:.2f}, new {far['new each time'][-1]:.2f}, best {best:.2f}"
+warm, new = far.values()
+answer = warm and f"one: {warm[0]:.2f}; twelve: warm {warm[-1]:.2f}, new {new[-1]:.2f}, best {best:.2f}"
 figures.histories(
     {**far, "the best there is": [best] * 12},
     figures.answered("How near does one step come, and what does a warm start add?", answer),
@@ -689,16 +698,14 @@ ways["PowerSGD"] = (train, low_rank)
 trainings("PowerSGD")
 thinner = big / compression.low_rank_numbers([shape], thin)
 lab.measure("thin", thinner)
-answer = None
 if "PowerSGD" in trained:
-    answer = f"PowerSGD: {judged(gaps('PowerSGD'))}"
-    if "top 1 %" in trained:
-        answer += f"; top 1 %: {judged(gaps('top 1 %'))}"
     print(f"P and Q have {thinner:.0f} times fewer numbers than M. With what travels as it is, a step sends "
           f"{sent('plain') / sent('PowerSGD'):.0f} times fewer bytes than plain")
 figures.bands(
     losses("plain", "PowerSGD", "top 1 %"),
-    figures.answered("Two thin matrices, or the largest numbers: does the loss notice?", answer),
+    figures.answered(
+        "Two thin matrices, or the largest numbers: does the loss notice?", noticed(matrices="PowerSGD", largest="top 1 %")
+    ),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -876,13 +883,11 @@ ways |= {
 }
 for name in ("local SGD", "16 alone", "16 alone, DiLoCo", faster):
     trainings(name)
-answer = None
 if "16 alone" in trained:
     lab.measure("seldom", median(gaps("16 alone")))
-    answer = f"every {every}: {judged(gaps('local SGD'))}; every 16: {judged(gaps('16 alone'))}"
 asks = f"An average every {every} steps, or every 16: does the loss notice?"
 figures.bands(
-    losses("plain", "local SGD", "16 alone"), figures.answered(asks, answer),
+    losses("plain", "local SGD", "16 alone"), figures.answered(asks, noticed(often="local SGD", seldom="16 alone")),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -891,14 +896,9 @@ figures.bands(
 # once the momentum has built up. So, compared with plain averaging, it has a higher rate as well. Which of the two helps?
 
 # %%
-answer = None
-if "16 alone, DiLoCo" in trained:
-    beside = gaps("16 alone, DiLoCo", faster)
-    lower = "DiLoCo" if max(beside) < 0 else "plain averaging" if min(beside) > 0 else "seeds disagree"
-    answer = f"{lower}: DiLoCo {min(beside):+.1f} to {max(beside):+.1f} % beside it"
-asks = "DiLoCo beside plain averaging at as high a rate: who is lower?"
+asks = "DiLoCo beside plain averaging at as high a rate: is its loss lower?"
 figures.bands(
-    losses("plain", faster, "16 alone", "16 alone, DiLoCo"), figures.answered(asks, answer),
+    losses("plain", faster, "16 alone", "16 alone, DiLoCo"), figures.answered(asks, beside("16 alone, DiLoCo", faster)),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -1030,6 +1030,14 @@ def measured(name):
         return None
     return {"steps": ends[0][0], "work_s": work_s, "bytes": sent(name), "others": [step for step, _ in ends[1:]]}
 
+def winners(raced):
+    """Who is at the target first over the slowest and the fastest links, or nobody: {bandwidth: {name: seconds}}."""
+    first = {}
+    for text, seconds in raced.items():
+        there = {name: took_s for name, took_s in seconds.items() if took_s}
+        first[text] = min(there, key=there.get, default="nobody")
+    return "; ".join(f"{text}: {first[text]}" for text in (bandwidths[0], bandwidths[-1]))
+
 # %%
 # Helper: the work of a step, timed in turns
 def in_turns(fabric, names, rounds=5):
@@ -1142,20 +1150,13 @@ speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
 raced = {text: race(text) for text in bandwidths}
 
 # %% tags=["cover"]
-first = {}
-for text in bandwidths:
-    there = {name: seconds for name, seconds in raced[text].items() if seconds}
-    first[text] = min(there, key=there.get, default="nobody")
 figures.races(
     [
         figures.Timing(name, raced[text][name], foretold(name, speeds[text]) if entries[name] else None, group=text)
         for text in bandwidths
         for name in racers
     ],
-    figures.answered(
-        f"Who is first at a loss of {target}, over slow links and over fast ones?",
-        "; ".join(f"{text}: {first[text]}" for text in (bandwidths[0], bandwidths[-1])),
-    ),
+    figures.answered(f"Who is first at a loss of {target}, over slow links and over fast ones?", winners(raced)),
 )
 
 # %%

@@ -582,6 +582,15 @@ def moment(rows, event):
     return next((row["s"] for row in reversed(rows) if row.get("event") == event), None)
 
 # %%
+# Helper: how long all stand still, in words
+def pauses(groups):
+    """From the last step of a group to the first of the next; None unless groups of 4, 3 and 4 follow each other."""
+    if [group[0]["world"] for group in groups] != [4, 3, 4]:
+        return None
+    idle_s = [after[0]["s"] - before[-1]["s"] for before, after in pairwise(groups)]
+    return f"all, for {idle_s[0]:.1f} s after the kill, {idle_s[1]:.1f} s at the return"
+
+# %%
 noted = four_agents()
 killed_s, back_s = moment(noted, "is killed"), moment(noted, "starts")
 stepped = [row for row in noted if "step" in row]
@@ -598,15 +607,11 @@ else:
 
 # %%
 since = stepped[0]["s"] if stepped else 0.0
-answer = None
-if [group[0]["world"] for group in groups] == [4, 3, 4]:
-    idle_s = [after[0]["s"] - before[-1]["s"] for before, after in pairwise(groups)]
-    answer = f"all, for {idle_s[0]:.1f} s after the kill, {idle_s[1]:.1f} s at the return"
 rows = {f"agent {node}": [row["s"] - since for row in stepped if row["node"] == node] for node in range(4)}
 events = {"agent 2 is killed": killed_s, "agent 2 starts again": back_s if killed_s else None}
 events = {what: at - since for what, at in events.items() if at is not None and at > since}
 asks = "An agent of four is killed and comes back: who does nothing, and when?"
-figures.lanes(rows, events, figures.answered(asks, answer), "a tick is a step", "step")
+figures.lanes(rows, events, figures.answered(asks, pauses(groups)), "a tick is a step", "step")
 
 # %%
 own = signature(dynamic_rendezvous.DynamicRendezvousHandler.from_backend).parameters
@@ -966,19 +971,24 @@ def daly(tau_min, day):
     """Goodput in % by the formula, at another interval, with one live day's costs."""
     return 100 * formulas.effective_share(tau_min / 60 * hour_s, day["save_s"], day["restart_s"], mtbf_s)
 
-# %%
-points, swept, answer = [[(1, None)]] * 2, [], None
-if rows:
+def nearness(rows):
+    """How far live days are from Daly's formula, and which of them keeps most; None without days."""
+    if not rows:
+        return None
     most, off = max(rows, key=lambda name: rows[name][1]), max(abs(row[1] - row[3]) for row in rows.values())
     young = "yes" if most == "Young's interval" else "no"
-    answer = f"within {off:.1f} points; {young}: {most} keeps {rows[most][1]:.0f} %"
+    return f"within {off:.1f} points; {young}: {most} keeps {rows[most][1]:.0f} %"
+
+# %%
+points, swept = [[(1, None)]] * 2, []
+if rows:
     points = [[(row[0], row[k]) for row in rows.values()] for k in (1, 2)]
     sweep = [min(rows.values())[0] * 1.2**k for k in range(-3, 18)]
     swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.2 * max(rows.values())[0]]
     swept = sorted([*swept, *((row[0], row[3]) for row in rows.values())])  # and at the live days' own intervals
 figures.curves(
     [figures.Curve("a live day", points[0], swept), figures.Curve("your replay", points[1])],
-    figures.answered("How near do live ranks come to Daly, and is Young's interval best?", answer),
+    figures.answered("How near do live ranks come to Daly, and is Young's interval best?", nearness(rows)),
     x="minutes between two saves", y="goodput (%)", growth=True,
 )
 
@@ -1545,18 +1555,21 @@ lab.measure("rounds", rounds)
 print(f"after step {at}: rank {who} differs from the others; weight {place:,}, found in {rounds} rounds of 8 bytes")
 
 # %%
+# Helper: whether a loss shows the flip, in words
+def shown(flawed, mended, after=12):
+    """From the step after the flip on: does the loss leave the mended run's by a twentieth, and at which step?"""
+    off = [abs(one / other - 1) for one, other in zip(flawed, mended)]
+    for step in range(after, len(off)):
+        if not off[step] < 0.05:  # not a number, too
+            return f"yes, at step {step + 1}: {flawed[step]:.3g} instead of {mended[step]:.3g}"
+    return f"no: at most {100 * max(off[after:]):.1g} % from the mended run"
+
+# %%
 def flipped(bit=30):
     runs = {f"bit {bit}, unnoticed": launch(watched, 4, args=(12, bit, False), device="cpu"), "found and mended": mended}
     courses = {name: [row["loss"] for row in run.reports[0]] for name, run in runs.items()}
     asks = "A bit of one weight on one rank flips after step 12: does the loss show it?"
-    answer = None
-    if all(run.state == "done" for run in runs.values()):
-        flawed, whole = (course[12:] for course in courses.values())
-        off = [abs(a / b - 1) for a, b in zip(flawed, whole)]
-        shows = [place for place, far in enumerate(off) if not far < 0.05]  # not a number, too
-        answer = f"no: at most {100 * max(off):.1g} % from the mended run"
-        if shows:
-            answer = f"yes, at step {13 + shows[0]}: {flawed[shows[0]]:.3g} instead of {whole[shows[0]]:.3g}"
+    answer = shown(*courses.values()) if mended.state == "done" else None
     return figures.histories(courses, figures.answered(asks, answer), y="loss", log=True)
 
 knobs(flipped, bit=[0, 12, 22, 25, 30, 31])

@@ -876,6 +876,16 @@ check.best_plan(best_plan)
 # In what follows t8 p16 d8 b1 stands for tensor 8, pipeline 16, data 8, micro-batch 1.
 
 # %%
+# Helper: how many plans fit, in words
+def fitting(rows):
+    """The plans that a card of 80 GB holds: all but one, or their number."""
+    held = {name: sum(parts.values()) / 1e9 for name, parts in rows.items()}
+    over = [name for name, gb in held.items() if gb > 80]
+    if len(over) == 1:
+        return f"all but {over[0]}, {held[over[0]]:.0f} GB"
+    return f"{len(held) - len(over)} of {len(held)} fit; the largest needs {max(held.values()):.0f} GB"
+
+# %%
 def planned(gpus, batch):
     """Your plan for GPT-3 on `gpus` GPUs; None if the exercise is not written, or nothing fits."""
     found = tried(best_plan, gpt3, gpus, batch, 80e9)
@@ -889,12 +899,7 @@ others = [Plan(8, 4, 32, 1, plan_batch, recomputed="whole")]
 others += [Plan(8, 8, 16, 1, plan_batch, recomputed=kind) for kind in ("", "attention", "whole")]
 chosen = planned(plan_gpus, plan_batch)
 rows = {named(plan): training_step.memory(model, plan) for plan in ([chosen] if chosen else []) + others}
-held = {name: sum(parts.values()) for name, parts in rows.items()}
-over = [name for name, size_bytes in held.items() if size_bytes > 80e9]
-answer = f"{len(held) - len(over)} of {len(held)} fit; the largest needs {max(held.values()) / 1e9:.0f} GB"
-if len(over) == 1:
-    answer = f"all but {over[0]}, {held[over[0]] / 1e9:.0f} GB"
-asks = figures.answered("Which plans fit?", answer)
+asks = figures.answered("Which plans fit?", fitting(rows))
 figures.stacks({f"GPT-3 on {plan_gpus:,} GPUs, first stage": rows}, asks, limit=("80 GB", 80e9))
 
 # %%
@@ -1018,6 +1023,12 @@ def rehearsed_s(chunks, overlap, nodes):
     args = (orders, (stage_s / 4, 3 * stage_s / 4), 2 * model.tokens * width, chunks, sums)
     return simulate(rehearse, 16, args=args, nodes=nodes).simulated_s
 
+def savings(searched):
+    """The part of a step that chunks and overlap save on most GPUs; None without plans."""
+    last_s = {name: points[-1][1] for name, points in searched.items() if points}
+    saved = {name: f"{100 * (1 - seconds / last_s['your plan']):.0f} %" for name, seconds in last_s.items()}
+    return f"overlap {saved['with overlap']}, chunks {saved['with chunks']}, both {saved['both']}" if saved else None
+
 # %%
 card = Link("100 GB/s")
 apart = Nodes(8, inside=card, between=card, cards=8)  # a "node" is a copy here: hops stay in it, sums leave it
@@ -1064,13 +1075,10 @@ for gpus, yours in plans.items():
         print(f"{gpus:6,} {name:13} {named(plan):32} {chunks:9} {searched[name][-1][1]:6.2f} s, {shorter:4.1f} % shorter")
 
 # %%
-last_s = {name: points[-1][1] for name, points in searched.items() if points}
-saved = {name: f"{100 * (1 - seconds / last_s['your plan']):.0f} %" for name, seconds in last_s.items()}
-answer = f"overlap {saved['with overlap']}, chunks {saved['with chunks']}, both {saved['both']}" if saved else None
 asks = f"{large_batch:,} sequences on {max(plans, default=0):,} GPUs: how much of a step do chunks and overlap save?"
 figures.curves(
     [figures.Curve(name, predicted=points) for name, points in searched.items()],
-    figures.answered(asks, answer), x="GPUs", y="time of a step (s)", log=True,
+    figures.answered(asks, savings(searched)), x="GPUs", y="time of a step (s)", log=True,
 ) if plans else figures.not_yet("Exercise 16.4")
 
 # %% [markdown]

@@ -5,7 +5,7 @@
 # that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
 # other ranks and back; and to say which way is faster for how many ranks.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
+# **Minutes:** 110 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
 
 # %% [markdown]
 # ![Timeline of 4 ranks over 230 ms: rank 0 waits most, 57 % of the time; rank 3 least, 0 %.](../labs/covers/17.png)
@@ -48,15 +48,11 @@ lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How 
 
 # %%
 lab.measure("scores", attention.score_bytes(lengths[3], 32) / 1e9)
-longer = lengths[-1] / lengths[0]
-by = attention.score_bytes(lengths[-1], 32) / attention.score_bytes(lengths[0], 32)
-answer = f"the scores: {by:,.0f} times for {longer:,.0f} times the tokens"
+scores, rows = [(n, attention.score_bytes(n, 32)) for n in lengths], [(n, 2 * attention.block_bytes(n, 4096, 1)) for n in lengths]
+by, longer = scores[-1][1] / scores[0][1], lengths[-1] / lengths[0]
 figures.curves(
-    [
-        figures.Curve("all scores, 32 heads", predicted=[(n, attention.score_bytes(n, 32)) for n in lengths]),
-        figures.Curve("keys and values, width 4,096", predicted=[(n, 2 * attention.block_bytes(n, 4096, 1)) for n in lengths]),
-    ],
-    figures.answered("What grows faster than the sequence?", answer),
+    [figures.Curve("all scores, 32 heads", predicted=scores), figures.Curve("keys and values, width 4,096", predicted=rows)],
+    figures.answered("What grows faster than the sequence?", f"the scores: {by:,.0f} times for {longer:,.0f} times the tokens"),
     x="tokens", y="one layer keeps (bytes)", log=True, growth=True,
 )
 
@@ -381,6 +377,13 @@ def far_heads(fabric, numbers, work_s):
         if many == 3:
             fabric.compute(work_s)
 
+def told(played, slower):
+    """On how many ranks heads dealt out take less time, and up to how many the ring is not `slower` than its work."""
+    ring_s = dict(played["round the ring"])
+    faster = [f"{n:,}" for n, seconds in played["heads dealt out"] if seconds < ring_s[n]]
+    alone = [n for n in far_ranks if n not in slower]
+    return f"on {', '.join(faster[-4:]) or 'no number of'} ranks; the ring up to {max(alone, default='none')}"
+
 # %%
 far = Link(far_layer["bytes_per_s"], far_layer["latency_s"])
 rows_bytes = 131_072 * 32 * 128 * 2
@@ -405,14 +408,10 @@ for n in far_ranks:
 work_alone = [(n, far_layer["work_s"] / n) for n in far_ranks]
 slower = [n for (n, seconds), (_, work) in zip(played["round the ring"], work_alone) if seconds > 1.01 * work]
 lab.measure("turn", slower[0] if slower else None)
-ring_s = dict(played["round the ring"])
-faster = [f"{n}" for n, seconds in played["heads dealt out"] if seconds < ring_s[n]]
-alone = [n for n in far_ranks if n not in slower]
-answer = f"on {', '.join(faster[-4:]) or 'no number of'} ranks; the ring up to {max(alone, default='none')}"
 figures.curves(
     [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
     + [figures.Curve("the work alone", predicted=work_alone)],
-    figures.answered("Where are dealt-out heads faster, and up to where does the ring take its work alone?", answer),
+    figures.answered("Where are dealt-out heads faster, and where does the ring take its work alone?", told(played, slower)),
     x="ranks", y="time of a layer's attention (s)", log=True,
 )
 
@@ -620,6 +619,14 @@ def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
     (loss + balance * uneven).backward()
     return loss, shares
 
+def evenness(trained):
+    """Whether the hottest expert ends near its even share without a balancing loss; None if it is not written yet."""
+    if not all(trained.values()):
+        return None
+    itself, balanced = (seen[-1][1] for seen in trained.values())
+    even = "yes" if itself < 1.25 else "no"
+    return f"{even}: hottest ends at {itself:.1f} even shares, with balancing loss {balanced:.1f}"
+
 # %%
 lab.predict(
     "router", f"{ranks} experts, no balancing loss. After {steps} steps the hottest has how many times its even share?", "times"
@@ -639,15 +646,9 @@ lab.measure("router", trained["no balancing loss"][-1][1] if trained["no balanci
 
 # %%
 rows = {name: list(enumerate(share for _, share in seen)) for name, seen in trained.items() if seen}
-answer = None
-if all(trained.values()):
-    itself, balanced = (seen[-1][1] for seen in trained.values())
-    even = "yes" if itself < 1.25 else "no"
-    answer = f"{even}: hottest ends at {itself:.1f} even shares, with balancing loss {balanced:.1f}"
 figures.curves(
     [figures.Curve(name, points) for name, points in rows.items()] or [figures.Curve("Exercise 17.4")],
-    figures.answered("Does the router become even by itself?", answer),
-    x="steps", y="tokens of the hottest expert, in even shares",
+    figures.answered("Does the router become even by itself?", evenness(trained)), x="steps", y="hottest expert, in even shares",
 )
 
 # %%
