@@ -1038,7 +1038,7 @@ lab.predict("lost", f"Keras 3, SGD, 3 workers, {updates} updates: how many does 
 # %%
 # Helper: whether counters are right, in words
 def counted_right(tallies):
-    """Whether all counters say `updates`, or how many do not, and the worst of them."""
+    """Say whether all counters are at `updates`, or how many are not, and name the worst."""
     said = [value for each in tallies.values() for value in each.values()]
     off = [value for value in said if abs(value - updates) > 0.5]
     if not off:

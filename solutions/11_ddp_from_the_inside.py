@@ -146,7 +146,7 @@ def milliseconds(run):
     return middle_s(run) and 1e3 * middle_s(run)
 
 def as_much(runs, works):
-    """Whether backward hides as much of yours as of PyTorch's; None where an exercise is not written yet."""
+    """Compare the parts hidden in backward, yours and PyTorch's; None where an exercise is not written yet."""
     if any(getattr(of, "state", "done") != "done" for of in runs.values()):
         return None
     yours, theirs = (100 * figures.middle_step(getattr(of, "trace", of), 0, works).hidden(False) for of in runs.values())
@@ -156,7 +156,7 @@ def as_much(runs, works):
     return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
 def hooks_begin(forms):
-    """When hooks begin to send, and their step beside that of all at once; None where an exercise is not written yet."""
+    """Say when hooks begin to send, and compare their step with all at once; None where an exercise is not written yet."""
     if any(run.state != "done" for run in forms.values()):
         return None
     flat, hooks = (figures.middle_step(forms[name].trace, 0, layers) for name in ("all at once", "in hooks"))

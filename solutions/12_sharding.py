@@ -897,7 +897,7 @@ for name, weights in apart.items():
 cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
 
 def first_fit(stages):
-    """The first cut with which a card of 80 GB holds all."""
+    """Name the first cut with which a card of 80 GB holds all."""
     held = {name: sum(parts.values()) / 1e9 for name, parts in zip(cuts, stages)}
     for name, gb in held.items():
         if gb <= 80:

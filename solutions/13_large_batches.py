@@ -169,7 +169,7 @@ def error_curve(name, run, trainings=None):
     return figures.Curve(name, points, repeats=by_epoch)
 
 def as_much(run, other, trainings=None):
-    """Whether a run's middle error ends as low as the other one's, or at least within its spread over the seeds."""
+    """Say whether a run's middle error ends as low as the other run's, or at least within its spread over the seeds."""
     if not last_errors(run):
         return None
     found, ends = middle(last_errors(run)), last_errors(other)
@@ -281,7 +281,7 @@ def compared(runs, reference):
         print(f"{name:>28}: {each}{where}")
 
 def helped(cold, warmed, reference):
-    """Whether warm-up lowers the error with each seed, and whether that is within the errors of the reference."""
+    """Say whether warm-up lowers the error with each seed, and whether it reaches the errors of the reference."""
     if not last_errors(cold):
         return None
     found, goals = last_errors(warmed), last_errors(reference)

@@ -183,18 +183,18 @@ def gaps(name, other="plain"):
     return [100 * (last(name, seed) / last(other, seed) - 1) for seed in seeds]
 
 def judged(above):
-    """Whether losses end higher, and by how much: no below 1 % in the middle, yes if all seeds agree."""
+    """Say whether losses end higher, and by how much: no below 1 % in the middle, yes if all seeds agree."""
     higher = "no" if median(above) < 1 else "yes" if min(above) > 0 else "undecided"
-    return f"{higher}, {median(above):+.0f} %"
+    return f"{higher}, {round(median(above)):+d} %"
 
 def noticed(**ways):
-    """Whether the loss notices each of these ways to average; None where one is not written yet."""
+    """Say whether the loss notices each of these ways to average; None where one is not written yet."""
     if not trained.keys() >= set(ways.values()):
         return None
     return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name))}" for said, name in ways.items())
 
 def beside(name, other):
-    """Whether a way's loss ends lower than another one's, with all seeds; None where it is not written yet."""
+    """Say whether a way's loss ends lower than another way's with all seeds; None where it is not written yet."""
     if name not in trained:
         return None
     found = gaps(name, other)

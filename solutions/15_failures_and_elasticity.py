@@ -584,7 +584,7 @@ def moment(rows, event):
 # %%
 # Helper: how long all stand still, in words
 def pauses(groups):
-    """From the last step of a group to the first of the next; None unless groups of 4, 3 and 4 follow each other."""
+    """Measure from a group's last step to the next one's first; None unless groups of 4, 3 and 4 follow each other."""
     if [group[0]["world"] for group in groups] != [4, 3, 4]:
         return None
     idle_s = [after[0]["s"] - before[-1]["s"] for before, after in pairwise(groups)]
@@ -972,7 +972,7 @@ def daly(tau_min, day):
     return 100 * formulas.effective_share(tau_min / 60 * hour_s, day["save_s"], day["restart_s"], mtbf_s)
 
 def nearness(rows):
-    """How far live days are from Daly's formula, and which of them keeps most; None without days."""
+    """Say how far live days are from Daly's formula, and which day keeps most; None without days."""
     if not rows:
         return None
     most, off = max(rows, key=lambda name: rows[name][1]), max(abs(row[1] - row[3]) for row in rows.values())
@@ -1557,7 +1557,7 @@ print(f"after step {at}: rank {who} differs from the others; weight {place:,}, f
 # %%
 # Helper: whether a loss shows the flip, in words
 def shown(flawed, mended, after=12):
-    """From the step after the flip on: does the loss leave the mended run's by a twentieth, and at which step?"""
+    """Name the first step after the flip whose loss is a twentieth off the mended run's, or the largest difference."""
     off = [abs(one / other - 1) for one, other in zip(flawed, mended)]
     for step in range(after, len(off)):
         if not off[step] < 0.05:  # not a number, too

@@ -878,7 +878,7 @@ check.best_plan(best_plan)
 # %%
 # Helper: how many plans fit, in words
 def fitting(rows):
-    """The plans that a card of 80 GB holds: all but one, or their number."""
+    """Say which plans a card of 80 GB holds: all but one, or how many."""
     held = {name: sum(parts.values()) / 1e9 for name, parts in rows.items()}
     over = [name for name, gb in held.items() if gb > 80]
     if len(over) == 1:
@@ -1024,7 +1024,7 @@ def rehearsed_s(chunks, overlap, nodes):
     return simulate(rehearse, 16, args=args, nodes=nodes).simulated_s
 
 def savings(searched):
-    """The part of a step that chunks and overlap save on most GPUs; None without plans."""
+    """Say how much of a step chunks and overlap save on most GPUs; None without plans."""
     last_s = {name: points[-1][1] for name, points in searched.items() if points}
     saved = {name: f"{100 * (1 - seconds / last_s['your plan']):.0f} %" for name, seconds in last_s.items()}
     return f"overlap {saved['with overlap']}, chunks {saved['with chunks']}, both {saved['both']}" if saved else None

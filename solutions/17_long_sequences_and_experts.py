@@ -378,7 +378,7 @@ def far_heads(fabric, numbers, work_s):
             fabric.compute(work_s)
 
 def told(played, slower):
-    """On how many ranks heads dealt out take less time, and up to how many the ring is not `slower` than its work."""
+    """Name the ranks on which heads take less time, and the last on which the ring is not `slower` than its work."""
     ring_s = dict(played["round the ring"])
     faster = [f"{n:,}" for n, seconds in played["heads dealt out"] if seconds < ring_s[n]]
     alone = [n for n in far_ranks if n not in slower]
@@ -620,7 +620,7 @@ def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
     return loss, shares
 
 def evenness(trained):
-    """Whether the hottest expert ends near its even share without a balancing loss; None if it is not written yet."""
+    """Say whether the hottest expert ends near its even share by itself; None if the exercise is not written yet."""
     if not all(trained.values()):
         return None
     itself, balanced = (seen[-1][1] for seen in trained.values())
