@@ -680,7 +680,7 @@ for name, run in seen_runs.items():
 answer = None
 if through_fabric.state == "done":
     operators, sums, messages = figures.in_step(through_fabric, layers).values()
-    answer = f"profiler {operators} operators and {sums} all-reduces, our record {messages} messages"
+    answer = f"profiler {operators:,} operators and {sums} all-reduces, our record {messages} messages"
 asks = "Your buckets: what does each record have that the other lacks?"
 figures.two_records(through_fabric, layers, figures.answered(asks, answer))
 
