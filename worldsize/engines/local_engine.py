@@ -59,8 +59,8 @@ class AgentProcess:
     """The agent process and the pipe to it. A thread reads the pipe, so that an interrupt cannot tear a message."""
 
     def __init__(self, own_dir: Path, boot: str, *words: str) -> None:
-        """Start the agent. `boot` is Python that reads the pipe's number, our process id, `own_dir` and `words` from
-        sys.argv.
+        """Start the local engine's agent. `boot` is Python that reads the pipe's number, our process id, `own_dir` and `words`
+        from sys.argv.
         """
         self.dir = own_dir
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # None marks the end
@@ -115,7 +115,7 @@ class AgentProcess:
         return not self.gone and self.process.poll() is None
 
     def close(self, patience_s: float, keep_runs: bool) -> None:
-        """Hang up: the agent ends its ranks, removes the files of all runs unless `keep_runs`, and leaves.
+        """Hang up: the local agent ends its ranks, removes the files of all runs unless `keep_runs`, and leaves.
 
         An agent that stays longer than `patience_s` is killed.
         """
@@ -321,11 +321,11 @@ class LocalEngine:
     # ---- closing an idle agent -------------------------------------------------------------------
 
     def _at_work(self) -> bool:
-        """Return whether an agent runs an order, holds ranks that stay, or is still starting."""
+        """Return whether a local agent runs an order, holds ranks that stay, or is still starting."""
         return any(agent.busy or agent.worlds or not agent.decided(0) for agent in list(self._agents.values()))
 
     def _end_idle(self) -> None:
-        """End the agents to free their fork servers' memory. Files of runs stay, because they are read late."""
+        """End the local agents to free their fork servers' memory. Files of runs stay, because they are read late."""
         with self._lock:
             if self._pid != os.getpid() or self._at_work() or not self._agents:
                 return
@@ -348,7 +348,7 @@ class LocalEngine:
         )
 
     def abandon(self) -> None:
-        """Close the agents at short notice, because a run did not end when told to; files of runs stay."""
+        """Close the local agents at short notice, because a run did not end when told to; files of runs stay."""
         for agent in self._agents.values():
             agent.close(_ABANDON_S, keep_runs=True)
         self._agents.clear()

@@ -212,7 +212,7 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
 
 
 def _wrong_sum(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Return a complaint if the gradient is right but for a known factor, or lacks some micro-batches'; else None."""
+    """Return a complaint if a stage's gradient is right but for a known factor, or lacks some micro-batches'; else None."""
     m, total = len(by_micro), sum(by_micro)
     mean = total / m
     for factor in (ROWS, ROWS * m):

@@ -20,7 +20,7 @@ FILE = "grading.json"
 
 @dataclass(frozen=True)
 class GradingRecord:
-    """The last grading into a folder. `paths` maps a row's file name to the submission's path.
+    """The record of the last grading into a folder. `paths` maps a row's file name to the submission's path.
 
     `paths` is None in the record of a version that kept none; then no row counts as gone. By row file name, too,
     `stale` has the digest in rows whose file has changed since, and `outdated` the release in other rows that no longer
