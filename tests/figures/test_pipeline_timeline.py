@@ -80,4 +80,4 @@ def test_a_run_not_yet_says_so():
 def test_each_is_said_only_where_it_holds_of_each_stage():
     trace = play([[("forward", k) for k in range(9)]] * 2, [1, 1.03], 1)
     said = figures.pipeline(trace).alt
-    assert "Each stage" not in said and "Stages work 88 to 90 % of the time and are idle 10 to 12 %" in said
+    assert "Each stage" not in said and "Stages work 88 to 90 % of the time; they are idle 10 to 12 %" in said

@@ -80,7 +80,7 @@ def finding(trace: Any) -> str:
     if low == high:
         return f"Each stage works {high} % of the time and is idle {100 - high} %"
     if high - low <= 5:
-        return f"Stages work {low} to {high} % of the time and are idle {100 - high} to {100 - low} %"
+        return f"Stages work {low} to {high} % of the time; they are idle {100 - high} to {100 - low} %"
 
     most, others = [], []
     for stage, share in enumerate(shares):
