@@ -9,7 +9,7 @@
 # `recv`), PyTorch on one device. Lab 03 helps in the last part.
 
 # %% [markdown]
-# ![Do 4 replicas take the path of one process? One process and 4 replicas lie on each other; each ends …](../labs/covers/04.png)
+# ![Do 4 replicas take the path of one process? Yes, to the last bit.](../labs/covers/04.png)
 
 # %%
 # Set-up: the tools of this lab

@@ -39,3 +39,24 @@ def test_the_last_number_may_stand_in_place_of_the_growth():
 )
 def test_runs_stay_the_same_up_to_rounding_or_part(apart, words):
     assert figures.same(apart, rounding=1e-9) == words
+
+
+def bars(*seconds):
+    """Star and tree at 2 ranks, and then at 8."""
+    places = [("star", 2), ("tree", 2), ("star", 8), ("tree", 8)]
+    return [figures.Timing(name, s, world_size=n) for (name, n), s in zip(places, seconds, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ((1.0, 1.01, 3.0, 2.0), "2 ranks: a tie; 8 ranks: tree, 1.5 times"),
+        ((3.0, 2.0, 1.0, 1.0), "2 ranks: tree, 1.5 times; 8 ranks: a tie"),
+        ((1.0, 1.0, 2.0, 2.0), "a tie at 2 ranks and 8 ranks"),
+        ((2.0, 1.0, 3.0, 1.0), "tree: 2 times (2 ranks), 3 times (8 ranks)"),
+        ((1.0, 2.0, 3.0, 1.0), "2 ranks: star; 8 ranks: tree"),
+        ((1.0, 2.0, 3.0, None), None),
+    ],
+)
+def test_of_two_the_faster_one_is_told_in_the_first_group_and_in_the_last(seconds, words):
+    assert figures.quicker(bars(*seconds)) == words

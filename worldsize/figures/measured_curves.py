@@ -210,7 +210,9 @@ def finding(
         curve, other = played
         apart = crossings.crossover(curve.name, curve.played, other.name, other.played, at, words, value)
         near = predictions.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
-        return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
+        if not near:
+            return findings.line(apart)
+        return findings.line(f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
         (curve,) = played
         apart = predictions.off_predictions({curve.name: (curve.played, curve.predicted)}, at, "formula")

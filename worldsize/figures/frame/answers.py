@@ -1,9 +1,10 @@
-"""Answers that several labs share, for `heading.answered`: which of some rows grow, and whether runs end in one place.
+"""Answers that several labs share, for `heading.answered`: which rows grow, whether runs stay the same, who is faster.
 
 Each has words for every outcome, and is None while an exercise is not yet written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from worldsize import units
 from worldsize.figures.frame import findings
@@ -55,3 +56,34 @@ def same(apart: Sequence[float] | None, rounding: float) -> str | None:
     if max(apart) < rounding:
         return f"yes, up to rounding ({worst})"
     return f"no, up to {worst} apart"
+
+
+def quicker(bars: Iterable[Any]) -> str | None:
+    """Say which of two is faster in the first group of bars and in the last: "2 ranks: a tie; 8 ranks: tree, 1.7 times".
+
+    `bars` are those of a race (`Timing`), two in a group.
+    """
+    groups: dict[str, dict[str, float]] = {}
+    for bar in bars:
+        if bar.measured_s is None:
+            return None
+        groups.setdefault(bar.at, {})[bar.name] = bar.measured_s
+
+    places = list(dict.fromkeys([*groups][:1] + [*groups][-1:]))
+    faster, leads = {}, {}
+    for place in places:
+        first, second = sorted(groups[place], key=groups[place].__getitem__)
+        if not findings.tie(groups[place][first], groups[place][second]):
+            faster[place] = first
+            leads[place] = f"{units.times(groups[place][second] / groups[place][first])} times"
+
+    winners = set(faster.values())
+    if not winners:
+        return f"a tie at {' and '.join(places)}"
+    if len(faster) < len(places):
+        (place,) = faster
+        won = {place: f"{faster[place]}, {leads[place]}"}
+        return "; ".join(f"{at}: {won.get(at, 'a tie')}" for at in places)
+    if len(winners) == 1:
+        return f"{winners.pop()}: {', '.join(f'{lead} ({place})' for place, lead in leads.items())}"
+    return "; ".join(f"{place}: {name}" for place, name in faster.items())
