@@ -61,7 +61,7 @@ def same(apart: Sequence[float] | None, rounding: float) -> str | None:
 def quicker(bars: Iterable[Any]) -> str | None:
     """Say which of two is faster in the first group of bars and in the last: "2 ranks: a tie; 8 ranks: tree, 1.7 times".
 
-    `bars` are those of a race (`Timing`), two in a group.
+    `bars` are the `Timing` of a race, two in a group.
     """
     groups: dict[str, dict[str, float]] = {}
     for bar in bars:
