@@ -890,8 +890,6 @@ for name, weights in apart.items():
 
 # %%
 # Helper: the first cut that fits, in words
-cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
-
 def first_fit(stages):
     """Name the first cut with which a card of 80 GB holds all."""
     held = {name: sum(parts.values()) / 1e9 for name, parts in zip(cuts, stages)}
@@ -908,6 +906,7 @@ lab.predict("stage_3", "And with stage 3?", "GB")
 stages = {stage: sharding.memory(big, many, stage) for stage in sharding.STAGES}
 for id, stage in (("stage_1", 1), ("stage_3", 3)):
     lab.measure(id, sum(stages[stage].values()) / 1e9)
+cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
     figures.answered("7.5 billion parameters: how much must be cut until they fit?", first_fit(stages.values())),
