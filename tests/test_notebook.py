@@ -107,7 +107,8 @@ def test_the_cell_of_the_exercise_is_checked_and_not_a_later_scratch(outputs):
 def test_a_wrong_answer_is_told_by_rank_and_element_with_the_messages_beside(outputs):
     said = text(outputs[0]["check wrong"])
     assert "rank 0, element 0: expected" in said and "return the received tensor" in said
-    html = [o["data"]["text/html"] for o in outputs[0]["check wrong"] if "text/html" in o.get("data", {})][0]
+    # on a slow machine a cell's clock comes first
+    html = "".join(o["data"]["text/html"] for o in outputs[0]["check wrong"] if "text/html" in o.get("data", {}))
     assert "<details>" in html and "<img" in html
 
 
