@@ -150,7 +150,8 @@ def _execute(
             try:
                 super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
             finally:
-                for cell in nb_man.nb.cells:  # the one that was at work at the end too
+                # not nbclient's coalesce_streams, whose time grows with the square of a line's length
+                for cell in nb_man.nb.cells:
                     join_streams(cell)
                 nb_man.output_path = path  # papermill's next write goes there, however the run ended
 
@@ -167,15 +168,13 @@ def _execute(
         resources={"metadata": {"path": str(room)}},
         kernel_manager_class=kernel,
         store_widget_state=False,
-        # not nbclient's coalesce_streams, whose time grows with the square of a line's length
-        on_cell_executed=join_streams,
         timeout_func=watch.left_s,
         iopub_timeout=math.ceil(watch.timeout_s),  # by default a cell's outputs must arrive within 4 s of its end
         on_cell_start=watch.cell_starts,
     )
 
 
-def join_streams(cell: nbformat.NotebookNode, **_: Any) -> None:
+def join_streams(cell: nbformat.NotebookNode) -> None:
     """Join an executed cell's streams into one for stdout and one for stderr, each where its first part stood, stdout first."""
     texts: dict[str, list[str]] = {}
     outputs = []

@@ -270,7 +270,8 @@ def _publish(run: Run, tails: list[OutputTail], observers: tuple[Observer, ...],
 def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     """Fill in the `Run` at the end of a launch, and return the error to raise, or None."""
     if outcome.status == "done":
-        outcome = _take_results(run, job, outcome)
+        with _without_groups():
+            outcome = _take_results(run, job, outcome)
     run.outcome = outcome
     if outcome.entered_s:
         run.startup_s = max(outcome.entered_s.values()) - job.origin_s
@@ -292,7 +293,7 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
 
 @contextmanager
 def _without_groups() -> Iterator[None]:
-    """Silence PyTorch's warning for each DeviceMesh of a result, such as a DTensor's: its process groups are the ranks' own."""
+    """Silence PyTorch's warning for each DeviceMesh in results, such as a DTensor's: its process groups are the ranks' own."""
     logger = logging.getLogger("torch.distributed.device_mesh")
 
     def others(record: logging.LogRecord) -> bool:
@@ -310,8 +311,7 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     results: list[Any] = [None] * job.world_size
     for rank in sorted(outcome.returned):
         try:
-            with _without_groups():
-                results[rank] = pickle.loads(outcome.returned[rank].packed or job.files.of(rank, "result").read_bytes())
+            results[rank] = pickle.loads(outcome.returned[rank].packed or job.files.of(rank, "result").read_bytes())
         except Exception as error:  # unpickling a student's class may raise anything
             message = f"its result cannot be read here: {error}"
             failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=message)
