@@ -22,6 +22,11 @@ SUM = "x = torch.ones(2) * (rank + 1)\ndist.all_reduce(x)\ny = torch.zeros(1)\n"
     "handle.wait()"
 )
 
+# the signal arrives while it hashes, and Python looks for signals neither then nor before it sleeps
+IN_C_UNTIL_IT_SLEEPS = """import collections, functools, hashlib, operator, time
+hashes = functools.partial(hashlib.pbkdf2_hmac, "sha256", b"word", b"salt", 1_000_000)
+collections.deque(map(operator.call, [hashes, functools.partial(time.sleep, 1000)]))"""
+
 
 def right(world) -> bool:
     """Whether every rank still has what it had, and both groups work."""
@@ -123,6 +128,7 @@ def interrupted(world, text: str, folder, times: int = 1) -> Interrupted:
         "while True:\n    pass",
         "fabric.recv(torch.ones(1), 1) if rank == 0 else __import__('time').sleep(1000)",
         "dist.all_reduce(torch.ones(1)) if rank else __import__('time').sleep(1000)",
+        IN_C_UNTIL_IT_SLEEPS,
     ],
 )
 def test_the_stop_button_frees_all_and_they_keep_what_they_have(four, tmp_path, text):

@@ -33,6 +33,7 @@ from worldsize.failures import Failure, GroupsUse, Return
 from worldsize.files import write_whole
 
 _LEAVES_S, _LOOK_S = 0.2, 0.005  # for an order without communication to end by its signal
+_AGAIN_S = 0.02  # between two signals to a main thread that has not left its order
 _HERE = (__file__, "_done")  # frames below this function are the student's
 
 
@@ -185,7 +186,7 @@ class OpenRank:
         self._freed = self._channel.orders_come
         if not self._at_work:
             return
-        signal.pthread_kill(self._main_thread, signal.SIGINT)
+        threading.Thread(target=self._signal_until_left, name="worldsize-free", daemon=True).start()
         if self._groups_use() == "untouched":  # it waits for no peer: healthy groups stay, if it leaves by itself
             until_s = time.monotonic() + _LEAVES_S
             while self._at_work and time.monotonic() < until_s:
@@ -194,7 +195,16 @@ class OpenRank:
             self._groups_cut = True
             self._groups.cut()
 
+    def _signal_until_left(self) -> None:
+        """Signal the main thread until it has left its order: a signal just before a system call that waits does not end it."""
+        while self._to_leave():
+            signal.pthread_kill(self._main_thread, signal.SIGINT)
+            time.sleep(_AGAIN_S)
+
+    def _to_leave(self) -> bool:
+        return self._at_work and self._freed >= self._begun
+
     def _leave(self, *_: object) -> None:
-        if self._at_work:
+        if self._to_leave():
             self._at_work = False  # raise once only, and never while the rank reports its end
             raise Freed
