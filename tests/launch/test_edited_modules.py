@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from worldsize.engines.ranks.edited_modules import EditedModules
 from worldsize.launch import launch
 from worldsize.ranks import OpenRanks, open_ranks
 
@@ -76,3 +77,28 @@ def test_the_notebooks_environment_and_directory_reach_open_ranks(two, monkeypat
     assert two["os.environ['RANK'], os.environ['MASTER_PORT']"] == before
     monkeypatch.delenv("A_VARIABLE")
     assert two["os.environ.get('A_VARIABLE')"] == [None, None]
+
+
+@pytest.mark.parametrize("gone", ["", "newest", "before"])
+def test_imports_are_noted_also_after_others_are_gone(tmp_path, monkeypatch, gone):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = EditedModules.since_now()
+    names = {"before": f"{NAME}_before", "newest": f"{NAME}_newest", "later": f"{NAME}_later"}
+    write_and_import(tmp_path, names["before"])
+    write_and_import(tmp_path, names["newest"])
+    modules.note()
+    if gone:
+        del sys.modules[names[gone]]
+    write_and_import(tmp_path, names["later"])
+    modules.note()
+    for name in names.values():
+        (tmp_path / f"{name}.py").write_text("VALUE = 22\n")
+    assert modules.edited() == sorted(names[part] for part in names if part != gone)
+    for name in names.values():
+        sys.modules.pop(name, None)
+
+
+def write_and_import(folder: Path, name: str) -> None:
+    (folder / f"{name}.py").write_text("VALUE = 1\n")
+    importlib.invalidate_caches()
+    importlib.import_module(name)

@@ -53,9 +53,9 @@ class OpenRank:
         self._at_work = False
         self._begun = 0  # number of orders begun
         self._freed = 0  # number of orders received when last told to abandon one
-        self._modules = EditedModules()
+        self._modules = EditedModules.since_now()  # what a fork server has imported is a library
         self._groups_cut = False  # by this order's end
-        self._calls_before = (0, 0, 0)  # when the order began
+        self._calls_before = self._calls_seen = (0, 0, 0)  # when the order began, and when last counted
 
         self.output: RichOutput | None = None  # of the current order
         self.last_error: BaseException | None = None  # raised by the last cell
@@ -77,6 +77,7 @@ class OpenRank:
             rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=own_device(),
             display=self.display,
         )  # fmt: skip
+        self._calls_seen = self._calls()
         self._channel.resting = True
         self._channel.tell("entered", time.monotonic())
 
@@ -145,8 +146,8 @@ class OpenRank:
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorder.begin()
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
-        self._groups_cut, self._calls_before = False, self._calls()
-        self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
+        self._groups_cut, self._calls_before = False, self._calls() if order.new_groups else self._calls_seen
+        self.output = RichOutput(job.files, self.rank)
 
     def _follow_notebook(self, job: Job) -> None:
         """Take over, in a rank that stays, what has changed in the notebook's environment, module path and directory."""
@@ -179,7 +180,8 @@ class OpenRank:
             return "ended"
         recorded, log = self._channel.recorded, self._channel.collectives
         posted = log.messages or recorded.events or recorded.state.changes
-        return "used" if self._groups_cut or posted or self._calls() != self._calls_before else "untouched"
+        self._calls_seen = self._calls()  # an order's last count is the first of the next one
+        return "used" if self._groups_cut or posted or self._calls_seen != self._calls_before else "untouched"
 
     def _free(self) -> None:
         """Make the main thread abandon its current or next order, even if it waits for a peer. Called in another thread."""

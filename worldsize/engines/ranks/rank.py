@@ -79,7 +79,7 @@ def _shown_to_a_notebook(rank: int, job: Job) -> Iterator[None]:
         yield
         return
 
-    output = RichOutput(job.files.of(rank, "log"), job.files.of(rank, "shown"))
+    output = RichOutput(job.files, rank)
     show_by(output.display)
     builtins.display = output.display  # type: ignore[attr-defined]  # where a notebook has it
     try:

@@ -10,8 +10,9 @@ import io
 import json
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
+
+from worldsize.engines.job import RunFiles
 
 MOST_BYTES = 2_000_000  # of one bundle
 TYPES = ("text/html", "text/markdown", "text/latex", "image/svg+xml", "image/png", "image/jpeg")
@@ -22,10 +23,10 @@ _METHODS = {
 
 
 class RichOutput:
-    """The bundles of one order or launch. `log` is the file to which the rank prints, `path` the file of the bundles."""
+    """The bundles of one order or launch, in a file beside the log to which the rank prints."""
 
-    def __init__(self, log: Path, path: Path) -> None:
-        self._log, self._path = log, path
+    def __init__(self, files: RunFiles, rank: int) -> None:
+        self._files, self._rank = files, rank
 
     def display(self, *values: Any) -> None:
         """Show, as rich output, values as a notebook does, with pictures and tables."""
@@ -42,8 +43,8 @@ class RichOutput:
             return
 
         sys.stdout.flush()
-        row = {"at": self._log.stat().st_size, "data": forms}
-        with open(self._path, "a") as file:
+        row = {"at": self._files.of(self._rank, "log").stat().st_size, "data": forms}
+        with open(self._files.of(self._rank, "shown"), "a") as file:
             file.write(json.dumps(row) + "\n")
 
     def show_figures(self) -> None:
