@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import resource
 import shutil
 import socket
 import subprocess
@@ -103,13 +104,16 @@ class AgentProcess:
     def wait_ready(self) -> None:
         self.decided(_AGENT_START_S)
         if not self.ready:
-            raise EngineLost(f"the process that starts ranks did not start. Its last output: {self.last_words()}")
+            raise EngineLost(f"the process that starts ranks did not start. {self.last_words()}")
 
     def last_words(self) -> str:
+        """Return what the agent printed last, for people, after the limit of this system that its output names."""
         try:
-            return (self.dir / "agent.log").read_text(errors="replace")[-1500:].strip() or "nothing"
+            text = (self.dir / "agent.log").read_text(errors="replace")
         except OSError:
-            return "nothing"
+            text = ""
+        last = "\n".join(text.strip().splitlines()[-20:]) or "nothing"
+        return f"{_limit_named(text)}Its last output: {last}"
 
     def alive(self) -> bool:
         return not self.gone and self.process.poll() is None
@@ -180,8 +184,8 @@ class LocalRanks:
 
         if event is None:
             raise EngineLost(
-                f"the process that starts ranks ended during a run; the next launch starts a new one. "
-                f"Its last output: {self._agent.last_words()}"
+                "the process that starts ranks ended during a run; the next launch starts a new one. "
+                f"{self._agent.last_words()}"
             )
 
         self._agent.busy = not isinstance(event, Outcome)
@@ -198,6 +202,21 @@ class LocalRanks:
         """End every local rank now; the `Outcome` that follows says where each one stood."""
         with suppress(OSError):
             self._agent.connection.send("stop")
+
+
+def _limit_named(output: str) -> str:
+    """Return sentences on the limit that an agent's output names, with what to do; "" if it names none."""
+    if "Too many open files" in output:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        said = f"A process may have {most} open files here (`ulimit -n`)"
+    elif any(words in output for words in ("Resource temporarily unavailable", "can't start new thread")):
+        most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        unbounded = most == resource.RLIM_INFINITY
+        said = "The system has no process or thread left" if unbounded else f"You may have {most} processes and threads here"
+        said += "" if unbounded else " (`ulimit -u`)"
+    else:
+        return ""
+    return f"{said}. Launch fewer ranks, or raise the limit in the shell that starts Jupyter. "
 
 
 class LocalEngine:
