@@ -155,6 +155,29 @@ def as_much(runs, works):
         found = "as much"
     return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
+def in_backward(run):
+    """Say what travels before backward has ended; None where an exercise is not written yet."""
+    if run.state != "done":
+        return None
+    share = figures.middle_step(run.trace, 0, layers).hidden(False)
+    return f"{100 * share:.0f} % of what is sent" if share > 0.005 else "nothing"
+
+def saves(run, than):
+    """Say what a form saves, and what travels inside backward; None where an exercise is not written yet."""
+    if None in (ms := [milliseconds(of) for of in (run, than)]):
+        return None
+    saved = f"{ms[1] - ms[0]:.0f} of {ms[1]:.0f} ms" if ms[0] < ms[1] else "no time"
+    return f"{saved}; inside backward it sends {in_backward(run)}"
+
+def hides_most(forms):
+    """Say which of the forms hides most; None where an exercise is not written yet."""
+    if any(run.state != "done" for run in forms.values()):
+        return None
+    shares = {name: 100 * figures.middle_step(run.trace, 0, layers).hidden(False) for name, run in forms.items()}
+    most = max(shares.values())
+    first = [name for name, share in shares.items() if most - share <= 5]
+    return f"{' and '.join(first)}, {most:.0f} % of it" if len(first) < len(shares) else f"all alike, about {most:.0f} %"
+
 def hooks_begin(forms):
     """Say when hooks begin to send, and compare their step with all at once; None where an exercise is not written yet."""
     if any(run.state != "done" for run in forms.values()):
@@ -169,7 +192,8 @@ def hooks_begin(forms):
 forms = {"one by one": launch(one_by_one, ranks, args=(big,), link=link)}
 lab.measure("naive", milliseconds(forms["one by one"]))
 print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_s, moving_s):.0f} ms")
-figures.overlaps(forms, layers, "One by one: what travels before backward has ended?")
+asks = "One by one: what travels before backward has ended?"
+figures.overlaps(forms, layers, figures.answered(asks, in_backward(forms["one by one"])))
 
 # %% [markdown]
 # The upper row is backward, layer by layer; the line marks its end. The lower row is what this rank has on the network.
@@ -231,7 +255,8 @@ check.flattened(flattened)
 # %%
 forms["all at once"] = launch(flattened, ranks, args=(big,), link=link)
 print(f"T + A + W = {1e3 * bucketing.naive_s(backward_s, 1, fixed_s, moving_s):.0f} ms")
-figures.overlaps(forms, layers, "All at once: what does it save, and what does the network do in backward?")
+asks = "All at once: what does it save, and what does the network do in backward?"
+figures.overlaps(forms, layers, figures.answered(asks, saves(forms["all at once"], forms["one by one"])))
 
 # %% [markdown]
 # ## Form 3: inside backward
@@ -417,7 +442,9 @@ few, many = min(bucket_counts), max(bucket_counts)
 middle = min(bucket_counts, key=lambda b: abs(b - best))
 for b in (many, middle, few):
     forms[f"{b} bucket{'s' * (b > 1)}"] = sweep[b]
-figures.overlaps(forms, layers, "How many buckets hide most of the network's work inside backward?")
+buckets_of = {name: run for name, run in forms.items() if "bucket" in name}
+asks = "How many buckets hide most of the network's work inside backward?"
+figures.overlaps(forms, layers, figures.answered(asks, hides_most(buckets_of)))
 
 # %% [markdown]
 # Read the lower rows against those above. One bucket is the flat form again, and a bucket for each tensor the form with
@@ -537,11 +564,11 @@ run = launch(take_turns, ranks, args=(real, middle, 8))
 bare = run[0] if run.state == "done" else dict.fromkeys(names)
 lab.measure("bare", bare["yours"] / bare["PyTorch's"] if run.state == "done" else None)
 expected = {"slow links": bucketing.step_s(backward_s, middle, fixed_s, moving_s)}
-figures.race(
-    [figures.Timing(name, seconds, expected.get(group), group=group)
-     for group, pair in (("slow links", shaped), ("bare gloo", bare)) for name, seconds in pair.items()],
-    "One step: is yours as fast as PyTorch's?",
-)
+bars = [
+    figures.Timing(name, seconds, expected.get(group), group=group)
+    for group, pair in (("slow links", shaped), ("bare gloo", bare)) for name, seconds in pair.items()
+]
+figures.race(bars, figures.answered("One step: is yours as fast as PyTorch's?", figures.quicker(bars)))
 
 # %% [markdown]
 # PyTorch's is written in C++, and yours in a page of Python. Both send the same bytes. Two things DDP does are not in
@@ -798,9 +825,11 @@ wide = {"sizes": [wide_width] * 9, "rate": 1e-4, "steps": 24, "examples": 64}
 works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work": task(**wide)}
 taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
 lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])
+longer = {kind: pair["beside sums"] / pair["alone"] for kind, pair in taken.items()}
+cost = ", ".join(f"with {kind}, {ratio:.2f} times as long" for kind, ratio in longer.items() if ratio > 1.05)
 figures.race(
     [figures.Timing(name, seconds, group=kind) for kind, pair in taken.items() for name, seconds in pair.items()],
-    "Backward alone and beside sums: when do the sums cost it time?",
+    figures.answered("Backward alone and beside sums: when do the sums cost it time?", cost or "with neither"),
 )
 
 # %% [markdown]

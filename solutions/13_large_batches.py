@@ -455,9 +455,12 @@ figures.messages(only_step(in_parts[8]) if done else in_parts[8])
 # %%
 peaks = [(count, run[0][1] if done else None) for count, run in in_parts.items()]
 lab.measure("memory", dict(peaks)[8] / dict(peaks)[1] if done else None)
+falls = None
+if done:
+    falls = f"{'yes' if peaks[-1][1] < peaks[0][1] / 1.3 else 'no'}: {peaks[-1][1] / peaks[0][1]:.0%} of it in {peaks[-1][0]} parts"
 figures.curves(
     [figures.Curve("your step", peaks, [(count, peaks[0][1] / count) for count in cuts] if done else ())],
-    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="peak memory (bytes)",
+    figures.answered("Does the memory of a step fall as its parts become more?", falls), x="parts of a rank's images", y="peak memory (bytes)",
     log=True,
 )
 
@@ -688,7 +691,20 @@ if taken and foretold:
 lab.measure("knee", knee)
 
 # %%
-# Helper: the curves of the picture
+# Helper: the curves of the picture, and its answer
+def last_change(values, up=False):
+    """The last batch at which a value is another than at the batch before, by 1.3 times; None if there is no such batch."""
+    pairs = [(after, values[after] / values[before]) for before, after in zip(values, list(values)[1:])]
+    return max((batch for batch, ratio in pairs if (ratio if up else 1 / ratio) >= 1.3), default=None)
+
+def saves_up_to(taken):
+    """Say up to which batch steps are saved; None where an exercise is not written yet."""
+    if not taken:
+        return None
+    steps = {batch: middle(each) for batch, each in taken.items()}
+    last = last_change(steps)
+    return f"up to {last}: {steps[last]} steps, {steps[sweep[0]]} at {sweep[0]}" if last else "none of these save steps"
+
 def lines_of(taken):
     """Measured steps with what the noise scale foretells, the curve fitted to them, and what perfect scaling would be."""
     if not taken:
@@ -705,8 +721,8 @@ def lines_of(taken):
 
 # %% tags=["cover"]
 figures.curves(
-    lines_of(taken), "Up to which batch do more examples save steps?", x="batch of all ranks", y="steps to the goal", log=True,
-    until_level=True,
+    lines_of(taken), figures.answered("Up to which batch do more examples save steps?", saves_up_to(taken)),
+    x="batch of all ranks", y="steps to the goal", log=True, until_level=True,
     marks={"noise scale": foretold and round(foretold), "twice the fewest steps": knee and round(knee)},
 )
 
@@ -757,9 +773,14 @@ def best_rates(found):
     return figures.Curve("the best rate", [(batch, middle(tried)) for batch, tried in each.items()], theory, repeats=each)
 
 # %%
+line, grows = best_rates(found), None
+if taken:
+    rate_at = dict(line.measured)
+    last = last_change(rate_at, up=True)
+    grows = f"yes, up to {last}: from {rate_at[sweep[0]]:.3g} to {rate_at[last]:.3g}" if last else "no, it stays"
 figures.curves(
-    [best_rates(found)], "Does the best rate grow with the batch, and how far?", x="batch of all ranks", y="rate", log=True,
-    until_level=True,
+    [line], figures.answered("Does the best rate grow with the batch, and how far?", grows), x="batch of all ranks", y="rate",
+    log=True, until_level=True,
 )
 
 # %% [markdown]

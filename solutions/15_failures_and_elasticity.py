@@ -854,12 +854,17 @@ if None not in days["a quarter"]:
 days = {name: None if None in shares else list(map(round, shares)) for name, shares in days.items()}
 
 # %%
+most = None
+if None not in days.values():
+    kept = {name: sum(shares) / len(shares) for name, shares in days.items()}
+    best = max(kept, key=kept.__getitem__)
+    most = f"{best}: {kept[best]:.1f} % on average"
 figures.spreads(
     [
         figures.Sample(name, days[name], 100 * formulas.effective_share(tau, save_minutes, 10, mtbf_hours * 60))
         for name, tau in minutes.items()
     ],
-    f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", x="goodput of a day (%)", mean=True,
+    figures.answered(f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", most), x="goodput of a day (%)", mean=True,
 )
 
 # %% [markdown]

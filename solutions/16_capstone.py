@@ -380,9 +380,14 @@ for n in race_ranks:
 ratio = [ring / two if two else None for (_, ring), (_, two) in zip(*raced.values())]
 lab.measure("levels", ratio[-1])
 lab.measure("levels_16", ratio[0])
+ahead = None
+if None not in ratio:
+    winners = {n: "two levels" if each > 1 else "one ring" for n, each in zip(race_ranks, ratio)}
+    ahead = "; ".join(f"{winners[n]} at {n:,}, {max(each, 1 / each):.3g} times" for n, each in zip(race_ranks, ratio)
+                      if n in (race_ranks[0], race_ranks[-1]))
 figures.curves(
     [figures.Curve(name, simulated=points) for name, points in raced.items()],
-    f"102 MB on nodes of 8, up to {race_ranks[-1]:,} ranks: where is which ahead?",
+    figures.answered(f"102 MB on nodes of 8, up to {race_ranks[-1]:,} ranks: where is which ahead?", ahead),
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
 

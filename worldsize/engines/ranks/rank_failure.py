@@ -13,7 +13,7 @@ from worldsize.failures import Failure, Frame, is_librarys_file, is_package
 _MAX_ROWS = 10
 _LAST_ROWS = 4  # of these
 _MAX_CHARS = 300
-_FRAME = re.compile(r'  File "(.+)", line \d+, in ')
+_FRAME = re.compile(r'\s+File "(.+)", line \d+, in ')
 
 
 def failure_of(rank: int, error: BaseException) -> Failure:
@@ -55,7 +55,7 @@ def message_of(error: BaseException) -> str:
 
     rows = [row for row in text.splitlines() if not _is_library_row(row)]
     if len(rows) > _MAX_ROWS:  # some libraries put the cause first, TensorFlow puts it last
-        rows = [row for row in rows if row.strip()]
+        rows = list(dict.fromkeys(row for row in rows if row.strip()))  # TensorFlow says some twice
     if len(rows) > _MAX_ROWS:
         rows = [*rows[: _MAX_ROWS - _LAST_ROWS], "…", *rows[-_LAST_ROWS:]]
     return "\n".join(row[:_MAX_CHARS] for row in rows)
