@@ -826,7 +826,7 @@ works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work":
 taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
 lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])
 longer = {kind: pair["beside sums"] / pair["alone"] for kind, pair in taken.items()}
-cost = ", ".join(f"with {kind}, {ratio:.2f} times as long" for kind, ratio in longer.items() if ratio > 1.05)
+cost = ", ".join(f"with {kind} {ratio:.2f} times as long" for kind, ratio in longer.items() if ratio > 1.1)
 figures.race(
     [figures.Timing(name, seconds, group=kind) for kind, pair in taken.items() for name, seconds in pair.items()],
     figures.answered("Backward alone and beside sums: when do the sums cost it time?", cost or "with neither"),

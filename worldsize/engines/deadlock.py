@@ -228,7 +228,9 @@ def cause(stuck_ranks: Mapping[int, tuple[int, ...]], posts: Mapping[int, Posts]
 
 
 def disagreement(posts: Mapping[int, Posts]) -> str:
-    """Return what ranks posted last in a group, where that differs at the same place, or only one of them can say; else ""."""
+    """Return what ranks posted last in a group, where that differs at the same place, or where those that can still say agree;
+    else "".
+    """
     for post in posts.values():
         for group, number in post.posted.items():
             if group in post.groups:
@@ -236,11 +238,15 @@ def disagreement(posts: Mapping[int, Posts]) -> str:
                 words = _disagreement(call, posts)
                 if words:
                     return words
-    if len(posts) == 1:
-        for rank, post in posts.items():
-            for place, words in reversed(post.recent.items()):
-                op, _, size = words.partition("|")
-                return f"rank {rank} called {op}" + (f" with {size}" if size else "") + f" as collective {place.split()[-1]}"
+    last: dict[tuple[str, str], list[int]] = {}  # by place and words: the ranks that can still say
+    for rank, post in posts.items():
+        for posted_here in list(post.recent.items())[-1:]:
+            last.setdefault(posted_here, []).append(rank)
+    if len(last) == 1:
+        (((place, words), ranks),) = last.items()
+        op, _, size = words.partition("|")
+        call_in_words = f"{op} with {size}" if size else op
+        return f"{failures.names(sorted(ranks))} called {call_in_words} as collective {place.split()[-1]}"
     return ""
 
 
