@@ -457,11 +457,12 @@ peaks = [(count, run[0][1] if done else None) for count, run in in_parts.items()
 lab.measure("memory", dict(peaks)[8] / dict(peaks)[1] if done else None)
 falls = None
 if done:
-    falls = f"{'yes' if peaks[-1][1] < peaks[0][1] / 1.3 else 'no'}: {100 * peaks[-1][1] / peaks[0][1]:.0f} % of it in {peaks[-1][0]} parts"
+    share = peaks[-1][1] / peaks[0][1]
+    falls = f"{'yes' if share < 1 / 1.3 else 'no'}: {100 * share:.0f} % of it in {peaks[-1][0]} parts"
 figures.curves(
     [figures.Curve("your step", peaks, [(count, peaks[0][1] / count) for count in cuts] if done else ())],
-    figures.answered("Does the memory of a step fall as its parts become more?", falls), x="parts of a rank's images", y="peak memory (bytes)",
-    log=True,
+    figures.answered("Does the memory of a step fall as its parts become more?", falls),
+    x="parts of a rank's images", y="peak memory (bytes)", log=True,
 )
 
 # %% [markdown]

@@ -864,7 +864,8 @@ figures.spreads(
         figures.Sample(name, days[name], 100 * formulas.effective_share(tau, save_minutes, 10, mtbf_hours * 60))
         for name, tau in minutes.items()
     ],
-    figures.answered(f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", most), x="goodput of a day (%)", mean=True,
+    figures.answered(f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", most),
+    x="goodput of a day (%)", mean=True,
 )
 
 # %% [markdown]
