@@ -1,6 +1,7 @@
 """Histories and paths: lines that lie on each other, exercises not yet written, zeros on a logarithmic axis."""
 
 import math
+import re
 
 import pytest
 
@@ -103,3 +104,10 @@ def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():
     rows = {"padding counted": [0.0, -16.7, 0.0, -1.7], "yours": [0.0] * 4}
     alt = figures.histories(rows, "How far off is it?", y="error (points)", x="size", errors=True).alt
     assert alt.startswith("How far off is it? Padding counted is up to 16.7 points off, at size 2; yours is never off.")
+
+
+def test_a_line_that_ends_at_zero_has_its_name_inside_a_logarithmic_picture():
+    picture = figures.histories({"right": [1e-8, 0.0], "wrong": [0.1, 0.3]}, y="difference", log=True, rounding=1e-6)._repr_html_()
+    height = float(re.search(r'viewBox="0 0 \S+ ([\d.]+)"', picture)[1])
+    (place,) = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>right</text>', picture)
+    assert 0 < float(place) < height

@@ -54,14 +54,12 @@ def histories(
     picture = Picture(8.5, 3.6)
     ax = picture.plot_area()
     tones = charts.tones(list(rows))
+    drawn = {name: np.maximum(values, FLOOR) if log else values for name, values in known.items()}
     for index, name in enumerate(rows):
         if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
             continue
-        values = known[name]
-        if log:
-            values = np.maximum(values, FLOOR)
-        _history(ax, index, len(rows), name, values, width(name, known), tones[name])
+        _history(ax, index, len(rows), name, drawn[name], width(name, known), tones[name])
 
     if marked is not None:
         for k, step in enumerate(marked[1]):
@@ -85,7 +83,7 @@ def histories(
     heading.head(picture, asks, finding, note)
     ends = []
     for name in rows:
-        values = known.get(name, ())
+        values = drawn.get(name, ())
         ends.append(charts.end(range(1, len(values) + 1), list(values), name, tones[name]))
     if marked is not None or not charts.name_ends(picture, ax, ends):
         charts.legend_beside(ax)
