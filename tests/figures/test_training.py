@@ -107,7 +107,8 @@ def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():
 
 
 def test_a_line_that_ends_at_zero_has_its_name_inside_a_logarithmic_picture():
-    picture = figures.histories({"right": [1e-8, 0.0], "wrong": [0.1, 0.3]}, y="difference", log=True, rounding=1e-6)._repr_html_()
+    rows = {"right": [1e-8, 0.0], "wrong": [0.1, 0.3]}
+    picture = figures.histories(rows, y="difference", log=True, rounding=1e-6)._repr_html_()
     height = float(re.search(r'viewBox="0 0 \S+ ([\d.]+)"', picture)[1])
     (place,) = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>right</text>', picture)
     assert 0 < float(place) < height
