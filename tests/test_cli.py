@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +44,12 @@ def notebook(folder: Path, *sources: str) -> Path:
 def test_help_names_every_command() -> None:
     names = typer.main.get_command(cli.app).commands
     assert len(names) >= 12 and all(name in said(worldsize("--help")) for name in names)
+
+
+def test_python_runs_the_package_as_the_command() -> None:
+    shown = subprocess.run([sys.executable, "-m", "worldsize", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "Usage: python -m worldsize" in shown.stdout
+    assert all(f" {name} " in shown.stdout for name in typer.main.get_command(cli.app).commands)
 
 
 def test_no_command_writes_a_plural_behind_a_number_that_may_be_one() -> None:

@@ -112,3 +112,12 @@ def test_a_line_that_ends_at_zero_has_its_name_inside_a_logarithmic_picture():
     height = float(re.search(r'viewBox="0 0 \S+ ([\d.]+)"', picture)[1])
     (place,) = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>right</text>', picture)
     assert 0 < float(place) < height
+
+
+def test_names_of_many_lines_that_end_at_the_bottom_stand_on_each_other_above_the_axis():
+    rows = {f"way {k}": [1e-9, 1e-9] for k in range(8)} | {"wrong": [0.1, 0.3]}
+    picture = figures.histories(rows, y="difference", log=True)._repr_html_()
+    height = float(re.search(r'viewBox="0 0 \S+ ([\d.]+)"', picture)[1])
+    places = sorted(float(place) for place in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>way \d</text>', picture))
+    assert len(places) == 8 and places[-1] < height
+    assert min(after - before for before, after in zip(places, places[1:], strict=False)) > 8

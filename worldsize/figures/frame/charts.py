@@ -98,21 +98,27 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
     axes = ax.get_window_extent()
 
-    top = axes.height
     look = {"fontsize": tokens.LABEL_PT, "annotation_clip": False}
+    places: dict[End, float] = {}  # the middle of each name at the right, in pixels above the axis, from top to bottom
+    high = {line: len(wrapped[line]) * LINE_IN * picture.dpi for line in named}
+    top = axes.height
     for line in sorted(named, key=lambda line: -ax.transData.transform((line.x, line.y))[1]):
         x, wanted = ax.transData.transform((line.x, line.y)) - (axes.x0, axes.y0)
-        text = "\n".join(wrapped[line])
         if x < EARLY * axes.width:
+            text = "\n".join(wrapped[line])
             ax.annotate(text, (line.x, line.y), (9, -9), textcoords="offset points", color=line.tone, va="top", **look)
             continue
-        high = len(wrapped[line]) * LINE_IN * picture.dpi
-        place = min(wanted, top - high / 2)
-        top = place - high / 2
+        places[line] = min(wanted, top - high[line] / 2)
+        top = places[line] - high[line] / 2
+
+    bottom = 0.0
+    for line in reversed(places):  # names of lines that end at the bottom stand on each other, not under the axis
+        place = max(places[line], bottom + high[line] / 2)
+        bottom = place + high[line] / 2
         stroke = {"arrowstyle": "-", "color": line.tone, "linewidth": tokens.HAIR_PT, "shrinkA": 1}
         ax.annotate(
-            text, (line.x, line.y), (1.02, place / axes.height), "data", "axes fraction", color=line.tone, va="center",
-            arrowprops=stroke, **look,
+            "\n".join(wrapped[line]), (line.x, line.y), (1.02, place / axes.height), "data", "axes fraction", color=line.tone,
+            va="center", arrowprops=stroke, **look,
         ).set_in_layout(False)  # fmt: skip
     return True
 
