@@ -50,7 +50,8 @@ def test_of_the_real_repository_no_solution_and_no_test_goes_out(root, tmp_path,
     monkeypatch.setattr("worldsize.authoring.release.stale", lambda root: [])  # `test_build` asks
     released = release(root, tmp_path / "out.zip")
     assert [name for name in released if name.startswith(("solutions", "tests", "bench", "."))] == []
-    there = [*(root / "labs").glob("*.ipynb"), *(root / "labs" / "covers").glob("*.[ps][nv]g")]
+    labs = root / "labs"
+    there = [*labs.glob("*.ipynb"), *labs.glob("covers/*.[ps][nv]g"), labs / "AGENTS.md"]
     expected = sorted(path.relative_to(root).as_posix() for path in there)
     assert sorted(name for name in released if name.startswith("labs/")) == expected
 
@@ -116,4 +117,4 @@ def test_a_link_does_not_carry_another_file_out(repository, tmp_path):
 
 def test_the_command_says_what_it_wrote(repository, tmp_path):
     answer = CliRunner().invoke(cli.app, ["release", str(tmp_path / "out.zip"), "--course", str(repository)])
-    assert answer.exit_code == 0 and "19 files" in answer.output
+    assert answer.exit_code == 0 and "20 files" in answer.output

@@ -12,7 +12,7 @@ from pathlib import Path
 NAMED = (
     *("CHANGELOG.md", "LICENSE", "SECURITY.md", "THIRD_PARTY_NOTICES.md"),
     *("datasets/README.md", "docs/faq.md", "docs/gpt.py", "docs/own-work.md", "docs/platforms.md"),
-    "docs/two-free-gpus.md",
+    *("docs/two-free-gpus.md", "labs/AGENTS.md"),
 )
 BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or checks
 LABS = "labs/[0-9][0-9]_*.ipynb"
