@@ -6,6 +6,7 @@ Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting
 """
 
 import math
+import textwrap
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from worldsize.figures.frame.findings import verb
 
 MOST_RANKS = 16  # in the drawing
 MOST_ROWS = 8  # of text beside it
-ROW_CHARS = 66
+HEAD_CHARS, ROW_CHARS = 58, 66
 ROW_IN = 0.36
 RADIUS = 1.0
 
@@ -129,8 +130,10 @@ def waiting(run: Any) -> Picture:
             top = below - 0.05 - step * place
             if len(where) > ROW_CHARS:
                 where = where[: ROW_CHARS - 1] + "…"
-            picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
-            picture.text(0.38, top - 0.17 / height_in, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+            lines = textwrap.wrap(head, HEAD_CHARS)
+            picture.text(0.38, top, "\n".join(lines), fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
+            top -= 0.17 * len(lines) / height_in
+            picture.text(0.38, top, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
 
     picture.alt = base.sentences(statement, *clauses)
     return picture

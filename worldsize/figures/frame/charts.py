@@ -101,12 +101,18 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
     look = {"fontsize": tokens.LABEL_PT, "annotation_clip": False}
     places: dict[End, float] = {}  # the middle of each name at the right, in pixels above the axis, from top to bottom
     high = {line: len(wrapped[line]) * LINE_IN * picture.dpi for line in named}
+    early: list[tuple[float, float, float]] = []  # left, right and lower edge of each name in the chart
     top = axes.height
     for line in sorted(named, key=lambda line: -ax.transData.transform((line.x, line.y))[1]):
         x, wanted = ax.transData.transform((line.x, line.y)) - (axes.x0, axes.y0)
         if x < EARLY * axes.width:
-            text = "\n".join(wrapped[line])
-            ax.annotate(text, (line.x, line.y), (9, -9), textcoords="offset points", color=line.tone, va="top", **look)
+            wide = max(map(len, wrapped[line])) * LETTER_IN * picture.dpi
+            free = min([wanted, *(low for left, right, low in early if left < x + wide and x < right)])
+            early.append((x, x + wide, free - high[line]))
+            ax.annotate(
+                "\n".join(wrapped[line]), (line.x, line.y), (9, (free - wanted) * 72 / picture.dpi - 9),
+                textcoords="offset points", color=line.tone, va="top", **look,
+            )  # fmt: skip
             continue
         places[line] = min(wanted, top - high[line] / 2)
         top = places[line] - high[line] / 2
