@@ -58,7 +58,7 @@ def members(network: Network) -> list[bytes]:
     for pid in (pid for host in network.hosts for pid in host.pids()):
         with contextlib.suppress(OSError):
             found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
-    return [command for command in found if b"hosts.host_program" in command]
+    return [command for command in found if b"remote.host_program" in command]
 
 
 def rings(fabric: Fabric) -> tuple[list[float], str]:

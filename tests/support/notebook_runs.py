@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import requests  # noqa: F401  (a notebook's build imports it, in a thread, while a test may turn its warning into an error)
 from filelock import FileLock, Timeout
 
 from tests.labs.quick_parameters import QUICK
