@@ -18,6 +18,7 @@ LABS = list(teaching.SOURCES)
 every_lab = pytest.mark.parametrize("lab", LABS)
 quick = pytest.mark.quick
 AGAIN = "python -m tests.labs.teaching_pages"
+WHO_FAILED = re.compile(r"(?:\w+ \d+, )*\w+ \d+ failed(?: first)?:")
 
 
 def text(lab: str) -> str:
@@ -60,7 +61,14 @@ def test_checks_say_in_simulated_time_what_the_page_says(lab: str) -> None:
 @pytest.mark.timeout(600)
 @every_lab
 def test_checks_say_what_the_page_says(lab: str) -> None:
-    assert teaching.judged(lab, {}) == teaching.kept(lab), f"run `{AGAIN} --anew {lab}`"
+    assert without_who(teaching.judged(lab, {})) == without_who(teaching.kept(lab)), f"run `{AGAIN} --anew {lab}`"
+
+
+def without_who(said: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The sentences without which of several that fail alike failed first, or that they failed at once: that is chance."""
+    return {
+        exercise: {name: WHO_FAILED.sub("some failed:", words) for name, words in rows.items()} for exercise, rows in said.items()
+    }
 
 
 @quick
