@@ -1027,7 +1027,8 @@ def another_day(times_young=1):
         steps_between = max(1, round(times_young * in_steps[1]))
         run = launch(a_day, 3, args=([steps_between] * 3, *args[1:]), device="cpu", timeout_s=2 * day_s + 60)
         tried[times_young] = sorted(run.results, key=lambda day: day["work_s"])[1] if run.state == "done" else None
-    courses = {f"{times:g} times Young's": in_hours(day) for times, day in sorted(tried.items())}
+    names = {times: "Young's interval" if times == 1 else f"{times:g} times Young's" for times in sorted(tried)}
+    courses = {name: in_hours(tried[times]) for times, name in names.items()}
     return figures.kept_work(courses, [at / hour_s for at, _ in failures], "Which interval keeps most of the day?")
 
 knobs(another_day, times_young=[0.125, 0.25, 0.5, 1, 2, 4, 8])
