@@ -155,29 +155,6 @@ def as_much(runs, works):
         found = "as much"
     return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
-def in_backward(run):
-    """Say what travels before backward has ended; None where an exercise is not written yet."""
-    if run.state != "done":
-        return None
-    share = figures.middle_step(run.trace, 0, layers).hidden(False)
-    return f"{100 * share:.0f} % of what is sent" if share > 0.005 else "nothing"
-
-def saves(run, than):
-    """Say what a form saves, and what travels inside backward; None where an exercise is not written yet."""
-    if None in (ms := [milliseconds(of) for of in (run, than)]):
-        return None
-    saved = f"{ms[1] - ms[0]:.0f} of {ms[1]:.0f} ms" if ms[0] < ms[1] else "no time"
-    return f"{saved}; inside backward it sends {in_backward(run)}"
-
-def hides_most(forms):
-    """Say which of the forms hides most; None where an exercise is not written yet."""
-    if any(run.state != "done" for run in forms.values()):
-        return None
-    shares = {name: 100 * figures.middle_step(run.trace, 0, layers).hidden(False) for name, run in forms.items()}
-    most = max(shares.values())
-    first = [name for name, share in shares.items() if most - share <= 5]
-    return f"{' and '.join(first)}, {most:.0f} % of it" if len(first) < len(shares) else f"all alike, about {most:.0f} %"
-
 def hooks_begin(forms):
     """Say when hooks begin to send, and compare their step with all at once; None where an exercise is not written yet."""
     if any(run.state != "done" for run in forms.values()):
@@ -187,6 +164,31 @@ def hooks_begin(forms):
     inside = "yes" if begins_s < hooks.backward_s else "no"
     shorter = "yes" if hooks.end_s < 0.95 * flat.end_s else "no"
     return f"{inside}, after {1e3 * begins_s:.0f} ms; {shorter}: {1e3 * hooks.end_s:.0f} ms, all at once {1e3 * flat.end_s:.0f}"
+
+# %%
+# Helper: what travels inside backward, in words; None where an exercise is not written yet
+def in_backward(run):
+    """Say what travels before backward has ended."""
+    if run.state != "done":
+        return None
+    share = figures.middle_step(run.trace, 0, layers).hidden(False)
+    return f"{100 * share:.0f} % of what is sent" if share > 0.005 else "nothing"
+
+def saves(run, than):
+    """Say what a form saves, and what travels inside backward."""
+    if None in (ms := [milliseconds(of) for of in (run, than)]):
+        return None
+    saved = f"{ms[1] - ms[0]:.0f} of {ms[1]:.0f} ms" if ms[0] < ms[1] else "no time"
+    return f"{saved}; inside backward it sends {in_backward(run)}"
+
+def hides_most(forms):
+    """Say which of the forms hides most."""
+    if any(run.state != "done" for run in forms.values()):
+        return None
+    shares = {name: 100 * figures.middle_step(run.trace, 0, layers).hidden(False) for name, run in forms.items()}
+    most = max(shares.values())
+    first = [name for name, share in shares.items() if most - share <= 5]
+    return f"{' and '.join(first)}, {most:.0f} % of it" if len(first) < len(shares) else f"all alike, about {most:.0f} %"
 
 # %%
 forms = {"one by one": launch(one_by_one, ranks, args=(big,), link=link)}

@@ -12,11 +12,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-import requests  # noqa: F401  (a notebook's build imports it, in a thread, while a test may turn its warning into an error)
 from filelock import FileLock, Timeout
 
 from tests.labs.quick_parameters import QUICK
@@ -64,6 +65,10 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
                 marks.append(pytest.mark.quick)
             rows.append(pytest.param(source, kind, id=f"{source.stem}-{kind}", marks=marks))
     return pytest.mark.parametrize(("source", "kind"), rows, scope=scope)
+
+
+with suppress(ImportError):  # what it warns of at its import would be an error in a thread, while a test turns warnings so
+    import_module("worldsize.authoring.build")
 
 
 class NotebookRuns:
