@@ -71,6 +71,11 @@ def test_points_are_read_from_what_a_run_of_a_lab_prints() -> None:
     assert matrix.read_points("a warning\ncode cell 17: RankFailed\n") == "code cell 17: RankFailed"
 
 
+def test_of_a_failed_run_no_path_of_this_machine_is_recorded(tmp_path) -> None:
+    failed = f"code cell 17 raised KeyError: 'sum'. Read {tmp_path}/12.ipynb, which holds the outputs so far, or run that cell."
+    assert matrix.read_points(failed) == "code cell 17 raised KeyError: 'sum'."
+
+
 def test_the_packages_of_this_environment_are_read() -> None:
     printed = subprocess.run([sys.executable, "-c", matrix.PACKAGES], capture_output=True, text=True, check=True, timeout=60)
     packages = matrix.read_packages(f"a warning\n{printed.stdout}")

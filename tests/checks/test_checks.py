@@ -65,12 +65,16 @@ def _takes_sizes(exercise: str) -> bool:
     return list(signature(check_of(exercise)).parameters)[2:3] == ["sizes"]
 
 
+def in_simulated_time(fn: Callable) -> SimulatedArena:
+    limit = {"limit_s": 1.0} if fn.__name__ == "never_ends" else {}  # it takes all of it
+    return SimulatedArena(seed=SEED, **limit)
+
+
 @functools.cache
 def looked_at(exercise: str, fn: Callable) -> Examined | None:
     """The check in simulated time; None where the answer needs real processes."""
     try:
-        limit = {"limit_s": 1.0} if fn.__name__ == "never_ends" else {}  # it takes all of it
-        return examined(exercise, SimulatedArena(seed=SEED, **limit), fn)
+        return examined(exercise, in_simulated_time(fn), fn)
     except NotPlayable:
         return None
 
@@ -233,8 +237,7 @@ def test_a_right_answer_is_known_in_three_seconds(exercise, fn):
 def at_sizes(exercise: str, fn: Callable, sizes: list[tuple[int, int]], launches: LaunchArena) -> Verdict:
     """The verdict at `sizes`, in simulated time; on real ranks where the answer needs them."""
     try:
-        limit = {"limit_s": 1.0} if fn.__name__ == "never_ends" else {}
-        return run_check(exercise, SimulatedArena(seed=SEED, **limit), fn, sizes)
+        return run_check(exercise, in_simulated_time(fn), fn, sizes)
     except NotPlayable:
         return run_check(exercise, launches, fn, sizes)
 

@@ -67,10 +67,6 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
     return pytest.mark.parametrize(("source", "kind"), rows, scope=scope)
 
 
-with suppress(ImportError):  # what it warns of at its import would be an error in a thread, while a test turns warnings so
-    import_module("worldsize.authoring.build")
-
-
 class NotebookRuns:
     """The runs that the tests have `asked` for, in the folder that all workers share."""
 
@@ -83,6 +79,8 @@ class NotebookRuns:
 
     def begin(self) -> None:
         """Execute one after the other from now on, but for those that another worker is at."""
+        with suppress(ImportError):  # what it warns of at its import would be an error in the thread, while a test runs
+            import_module("worldsize.authoring.build")
         self._thread.start()
 
     def result(self, source: Path, kind: str) -> HeadlessRun:

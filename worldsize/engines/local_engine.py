@@ -211,9 +211,9 @@ def _limit_named(output: str) -> str:
         said = f"A process may have {most} open files here (`ulimit -n`)"
     elif any(words in output for words in ("Resource temporarily unavailable", "can't start new thread")):
         most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        unbounded = most == resource.RLIM_INFINITY
-        said = "The system has no process or thread left" if unbounded else f"You may have {most} processes and threads here"
-        said += "" if unbounded else " (`ulimit -u`)"
+        said = f"You may have {most} processes and threads here (`ulimit -u`)"
+        if most == resource.RLIM_INFINITY:
+            said = "The system has no process or thread left"
     else:
         return ""
     return f"{said}. Launch fewer ranks, or raise the limit in the shell that starts Jupyter. "

@@ -32,8 +32,8 @@ from worldsize.fabric.interface import Fabric
 from worldsize.failures import Failure, GroupsUse, Return
 from worldsize.files import write_whole
 
-_LEAVES_S, _LOOK_S = 0.2, 0.005  # for an order without communication to end by its signal
-_AGAIN_S = 0.02  # between two signals to a main thread that has not left its order
+_LEAVES_S = 0.2  # for an order without communication to end by its signal
+_AGAIN_S = 0.005  # between two signals to a main thread that has not left its order
 _HERE = (__file__, "_done")  # frames below this function are the student's
 
 
@@ -188,11 +188,10 @@ class OpenRank:
         self._freed = self._channel.orders_come
         if not self._at_work:
             return
-        threading.Thread(target=self._signal_until_left, name="worldsize-free", daemon=True).start()
+        leaving = threading.Thread(target=self._signal_until_left, name="worldsize-free", daemon=True)
+        leaving.start()
         if self._groups_use() == "untouched":  # it waits for no peer: healthy groups stay, if it leaves by itself
-            until_s = time.monotonic() + _LEAVES_S
-            while self._at_work and time.monotonic() < until_s:
-                time.sleep(_LOOK_S)
+            leaving.join(_LEAVES_S)
         if self._at_work:
             self._groups_cut = True
             self._groups.cut()
