@@ -179,7 +179,7 @@ def saves(run, than):
     if None in (ms := [milliseconds(of) for of in (run, than)]):
         return None
     saved = f"{ms[1] - ms[0]:.0f} of {ms[1]:.0f} ms" if ms[0] < ms[1] else "no time"
-    return f"{saved}; inside backward it sends {in_backward(run)}"
+    return f"{saved}; {in_backward(run)} inside backward"
 
 def hides_most(forms):
     """Say which of the forms hides most."""
@@ -828,7 +828,7 @@ works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work":
 taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
 lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])
 longer = {kind: pair["beside sums"] / pair["alone"] for kind, pair in taken.items()}
-cost = ", ".join(f"with {kind} {ratio:.2f} times as long" for kind, ratio in longer.items() if ratio > 1.1)
+cost = ", ".join(f"with {kind} {ratio:.2f} times" for kind, ratio in longer.items() if ratio > 1.1)
 figures.race(
     [figures.Timing(name, seconds, group=kind) for kind, pair in taken.items() for name, seconds in pair.items()],
     figures.answered("Backward alone and beside sums: when do the sums cost it time?", cost or "with neither"),

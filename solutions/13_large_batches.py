@@ -693,18 +693,15 @@ lab.measure("knee", knee)
 
 # %%
 # Helper: the curves of the picture, and its answer
-def last_change(values, up=False):
-    """The last batch at which a value is another than at the batch before, by 1.3 times; None if there is no such batch."""
-    pairs = [(after, values[after] / values[before]) for before, after in zip(values, list(values)[1:])]
-    return max((batch for batch, ratio in pairs if (ratio if up else 1 / ratio) >= 1.3), default=None)
-
 def saves_up_to(taken):
     """Say up to which batch steps are saved; None where an exercise is not written yet."""
     if not taken:
         return None
     steps = {batch: middle(each) for batch, each in taken.items()}
-    last = last_change(steps)
-    return f"up to {last}: {steps[last]} steps, {steps[sweep[0]]} at {sweep[0]}" if last else "none of these save steps"
+    level = next(batch for batch in steps if steps[batch] <= 1.3 * min(steps.values()))
+    if level == sweep[0]:
+        return "none of these save steps"
+    return f"up to {level}: {steps[level]} steps, {steps[sweep[0]]} at {sweep[0]}"
 
 def lines_of(taken):
     """Measured steps with what the noise scale foretells, the curve fitted to them, and what perfect scaling would be."""
@@ -777,8 +774,10 @@ def best_rates(found):
 line, grows = best_rates(found), None
 if taken:
     rate_at = dict(line.measured)
-    last = last_change(rate_at, up=True)
-    grows = f"yes, up to {last}: from {rate_at[sweep[0]]:.3g} to {rate_at[last]:.3g}" if last else "no, it stays"
+    first, highest = next(iter(rate_at)), max(rate_at, key=rate_at.get)
+    grows = f"no: {rate_at[first]:.3g} at first, {list(rate_at.values())[-1]:.3g} at last"
+    if rate_at[highest] >= 1.3 * rate_at[first]:
+        grows = f"yes, up to {highest}: from {rate_at[first]:.3g} to {rate_at[highest]:.3g}"
 figures.curves(
     [line], figures.answered("Does the best rate grow with the batch, and how far?", grows), x="batch of all ranks", y="rate",
     log=True, until_level=True,

@@ -382,9 +382,11 @@ lab.measure("levels", ratio[-1])
 lab.measure("levels_16", ratio[0])
 ahead = None
 if None not in ratio:
-    winners = {n: "two levels" if each > 1 else "one ring" for n, each in zip(race_ranks, ratio)}
-    ahead = "; ".join(f"{winners[n]} at {n:,}, {max(each, 1 / each):.3g} times" for n, each in zip(race_ranks, ratio)
-                      if n in (race_ranks[0], race_ranks[-1]))
+    said = []
+    for n, each in ((race_ranks[0], ratio[0]), (race_ranks[-1], ratio[-1])):
+        winner = f"{'two levels' if each > 1 else 'one ring'} at {n:,}, {max(each, 1 / each):.3g} times"
+        said.append(winner if max(each, 1 / each) > 1.03 else f"a tie at {n:,}")
+    ahead = "; ".join(said)
 figures.curves(
     [figures.Curve(name, simulated=points) for name, points in raced.items()],
     figures.answered(f"102 MB on nodes of 8, up to {race_ranks[-1]:,} ranks: where is which ahead?", ahead),

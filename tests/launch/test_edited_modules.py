@@ -98,6 +98,22 @@ def test_imports_are_noted_also_after_others_are_gone(tmp_path, monkeypatch, gon
         sys.modules.pop(name, None)
 
 
+def test_what_a_reload_imports_is_noted_though_the_reloaded_module_comes_after_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules, outer, inner = EditedModules.since_now(), f"{NAME}_outer", f"{NAME}_inner"
+    write_and_import(tmp_path, outer)
+    modules.note()
+    (tmp_path / f"{inner}.py").write_text("VALUE = 1\n")
+    (tmp_path / f"{outer}.py").write_text(f"import {inner}\n")
+    importlib.invalidate_caches()
+    importlib.reload(sys.modules[outer])
+    modules.note()
+    (tmp_path / f"{inner}.py").write_text("VALUE = 22\n")
+    assert inner in modules.edited()
+    for name in (outer, inner):
+        sys.modules.pop(name, None)
+
+
 def write_and_import(folder: Path, name: str) -> None:
     (folder / f"{name}.py").write_text("VALUE = 1\n")
     importlib.invalidate_caches()

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import re
 import resource
 import shutil
 import socket
@@ -206,7 +207,7 @@ class LocalRanks:
 
 def _limit_named(output: str) -> str:
     """Return sentences on the limit that an agent's output names, with what to do; "" if it names none."""
-    if "Too many open files" in output:
+    if re.search("Too many open files(?! in system)", output):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         said = f"A process may have {most} open files here (`ulimit -n`)"
     elif any(words in output for words in ("Resource temporarily unavailable", "can't start new thread")):

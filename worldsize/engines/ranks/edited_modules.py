@@ -31,31 +31,30 @@ class EditedModules:
 
     _imports: dict[str, _Import] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
-    _newest: tuple[str, ModuleType] | None = None  # the last entry of `sys.modules` when it was last read
+    _read: tuple[int, ModuleType | None] = (0, None)  # number of entries and last one of `sys.modules` when it was read
+    _before: ModuleType | None = None  # it and what stands before it there are not looked at
 
     @classmethod
     def since_now(cls) -> EditedModules:
         """Return the imports from now on. To look at earlier ones in a fork server's child would copy their pages of memory."""
-        return cls(_newest=next(reversed(sys.modules.items())))
+        return cls(_before=next(reversed(sys.modules.values())))
 
     def note(self) -> None:
         """Note the state of the files of the user's modules imported since the last call."""
-        for name, module in self._imported():
-            if name not in self._seen:
-                self._seen.add(name)
-                self._note(name, module)
-
-    def _imported(self) -> list[tuple[str, ModuleType]]:
-        """Return the entries of `sys.modules` after the newest that is known; all of them if that one is gone."""
-        later = []
-        with suppress(RuntimeError):  # another thread imports: the rest comes next time
+        read = len(sys.modules), next(reversed(sys.modules.values()))
+        if read == self._read:
+            return
+        later: dict[str, ModuleType] = {}
+        try:
             for name, module in reversed(sys.modules.items()):
-                if self._newest is not None and name == self._newest[0] and module is self._newest[1]:
+                if self._before is not None and module is self._before:
                     break
-                later.append((name, module))
-            if later:
-                self._newest = later[0]
-        return later
+                later[name] = module
+        except RuntimeError:  # another thread imports: next time
+            return
+        for name in later.keys() - self._seen:
+            self._note(name, later[name])
+        self._seen, self._read = set(later), read
 
     def _note(self, name: str, module: ModuleType | None) -> None:
         spec, path = getattr(module, "__spec__", None), getattr(module, "__file__", None)

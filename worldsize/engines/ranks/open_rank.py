@@ -180,8 +180,10 @@ class OpenRank:
             return "ended"
         recorded, log = self._channel.recorded, self._channel.collectives
         posted = log.messages or recorded.events or recorded.state.changes
-        self._calls_seen = self._calls()  # an order's last count is the first of the next one
-        return "used" if self._groups_cut or posted or self._calls_seen != self._calls_before else "untouched"
+        calls = self._calls()
+        if threading.get_ident() == self._main_thread:  # an order's last count is the first of the next one
+            self._calls_seen = calls
+        return "used" if self._groups_cut or posted or calls != self._calls_before else "untouched"
 
     def _free(self) -> None:
         """Make the main thread abandon its current or next order, even if it waits for a peer. Called in another thread."""

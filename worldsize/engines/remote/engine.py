@@ -70,7 +70,7 @@ class HostsEngine(LocalEngine):
         if self._head is not None:
             raise EngineLost(
                 f"the hosts are gone: the process that held their connections has ended. Open them again "
-                f"(worldsize.hosts.open). Its last output: {self._head.last_words()}"
+                f"(worldsize.hosts.open). {self._head.last_words()}"
             )
         self._head = AgentProcess(self._new_dir("h"), _BOOT)
         return self._head
