@@ -33,6 +33,14 @@ def test_bars_of_a_lane_stand_over_their_values_and_the_commonest_is_the_highest
     assert bars == [(pytest.approx(1), 0.36), (pytest.approx(2), 0.72), (pytest.approx(4), 0.36)]
 
 
+def test_marked_values_are_the_dark_part_of_their_bars():
+    sample = Sample("all", [1, 2, 2, 4], marked=[2, 4])
+    shown = figures.spreads([sample], "Whose are old?", x="staleness (updates)", marked="rank 1's")
+    bars = [(round(bar.get_x() + bar.get_width() / 2), round(-bar.get_height(), 2)) for bar in shown.axes[0].patches]
+    assert bars == [(1, 0.36), (2, 0.72), (4, 0.36), (1, 0.0), (2, 0.36), (4, 0.36)]
+    assert "rank 1's" in texts(shown) and "all: mean 2.25, from 1 to 4, rank 1's from 2 to 4" in shown.alt
+
+
 def test_one_value_far_out_is_a_bar_that_can_be_seen():
     shown = spreads(Sample("tail", [5] * 1000 + [30]))
     assert min(-bar.get_height() for bar in shown.axes[0].patches) >= 0.02

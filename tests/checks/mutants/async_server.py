@@ -125,7 +125,7 @@ answers.mistake("never_scales", {"(rate / max(1, age) if scaled else rate)": "ra
 answers.mistake("always_scales", {"(rate / max(1, age) if scaled else rate)": "rate / max(1, age)"},
     "expected 1 times", "but the update takes the full rate")
 answers.mistake("divides_by_the_staleness_and_one", {"max(1, age)": "(age + 1)"},
-    "3 workers, scaled=True", "a gradient computed on the newest weights has staleness 0")
+    "3 workers, scaled=True", "The update divided the rate by", "divide by the staleness, above 1")
 answers.mistake("stops_workers_that_compute", {"dismiss(fabric, weights, workers)": "dismiss(fabric, weights, [])"},
     "tells rank 1 to stop, which computes: receive its gradient first")
 answers.mistake("applies_what_comes_after_the_end", {
@@ -186,6 +186,25 @@ answers.mistake("divides_the_rate_for_good", {
         weights -= rate * gradient
     """,
 }, "3 workers, scaled=True", "An earlier update divided the rate for good")
+answers.mistake("takes_for_busy_those_it_has_heard_from", {
+    "workers, box, staleness =": "heard = set()\nworkers, box, staleness =",
+    "staleness.append(age)": "staleness.append(age)\nheard.add(worker)",
+    "dismiss(fabric, weights, workers)": "dismiss(fabric, weights, heard)",
+}, "workers, 2 updates", "which computes: receive its gradient first", "This gradient would be the rank's first")
+answers.mistake("takes_for_busy_as_many_as_there_were_updates",
+    {"dismiss(fabric, weights, workers)": "dismiss(fabric, weights, workers[:updates])"},
+    "workers, 2 updates", "which computes: receive its gradient first. Is it in `busy`?")
+answers.mistake("throws_gradients_older_than_eight_away",
+    {"weights -= (rate": "weights -= (age <= 8) * (rate"},
+    "one very slow", "It was received and never applied: every gradient is an update")
+answers.mistake("divides_by_eight_at_most", {"max(1, age)": "min(8, max(1, age))"},
+    "one very slow, scaled=True", "with scaled=True, divide the rate of this update by its staleness")
+answers.mistake("sends_half_precision", {"letter(version + 1, weights)": "letter(version + 1, weights.half().float())"},
+    "holds the weights in fewer digits than float32 has")
+answers.mistake("ends_one_update_early", {"range(updates)": "range(updates - 1)"},
+    "updates: if `dismiss` is what waits here, the loop ended too early")
+answers.mistake("takes_every_value_for_positive", {"* gradient": "* gradient.abs()"},
+    "Values of a gradient may be negative: keep their sign")
 
 
 KNOWS_TWO = edited(plain, "knows_two_workers_alone", {"range(1, fabric.world_size)": "range(1, min(3, fabric.world_size))"})

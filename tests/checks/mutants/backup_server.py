@@ -111,7 +111,7 @@ answers.mistake("lets_a_late_worker_wait_for_the_next_step", {
     "waiting, total = [], torch.zeros_like(weights)": "waiting, late, total = [], [], torch.zeros_like(weights)",
     "lost += 1\nfabric.send(letter(version, weights), to=worker)": "lost += 1\nlate.append(worker)",
     "weights -= rate": "waiting += late\nweights -= rate",
-}, ("The rank was left waiting: answer it at once", "do not count it, and answer its sender at once"))
+}, ("Was the rank left waiting", "Drop it, and answer its sender at once"))
 answers.mistake("never_answers_a_late_worker",
     {"lost += 1\nfabric.send(letter(version, weights), to=worker)": "lost += 1"},
     "Its last gradient was late: drop a late gradient, and send the newest weights at once")
@@ -126,7 +126,7 @@ answers.mistake("takes_the_first_that_come_of_whatever_version", {
             fabric.send(letter(version, weights), to=worker)
             continue
     """: "lost += base < version",
-}, "the server stops, but only", "were computed on the newest weights", "steps of 2 need")
+}, "the server stops, but", "were computed on the newest weights: that makes", "or did a late gradient count?")
 answers.mistake("leaves_the_late_ones_in_their_send", {
     "dismiss(fabric, weights, [w for w in range(1, n + 1) if w not in waiting])": """
         for worker in waiting:
@@ -176,6 +176,25 @@ answers.mistake("keeps_letters_that_look_into_one_box", {
 }, "counts 0 times, expected 0.5 times", "counts instead", "the next recv overwrites them")
 answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost": "return weights, lost + n - len(waiting)"},
     "the number of gradients that came late before the last step")
+answers.mistake("waits_for_two_at_most", {"n - backups": "min(2, n - backups)"},
+    "workers, backups=", ("the loop or a step ended too early", "or did a step end before its"))
+answers.mistake("divides_by_two_at_most", {"total / need": "total / min(need, 2)"},
+    "workers, backups=", "counts 0.5 times, expected 0.", "Step 0 takes the first")
+answers.mistake("halves_the_average_with_each_gradient", {
+    "total += gradient": "total = (total + gradient) / 2 if len(waiting) > 1 else gradient.clone()",
+    "total / need": "total",
+}, "workers, backups=", "expected 0.", "Step 0 takes the first")
+answers.mistake("takes_for_busy_those_it_has_heard_from", {
+    "for version in range(updates):": "heard = set()\nfor version in range(updates):",
+    "base, gradient = opened(box)": "heard.add(worker)\nbase, gradient = opened(box)",
+    "range(1, n + 1) if": "heard if",
+}, "backups=2, 1 update", "which computes: receive its gradient first", "This gradient would be the rank's first")
+answers.mistake("ends_one_step_early", {"range(updates)": "range(updates - 1)"},
+    "were computed on the newest weights: that makes", "Did the loop end too early, or did a late gradient count?")
+answers.mistake("waits_for_half_of_them", {"n - backups": "max(1, n // 2)"},
+    ("did a step end before its 2 gradients were there?", "the loop or a step ended too early"))
+answers.mistake("counts_only_the_first_eight", {"lost += 1": "lost = min(lost + 1, 8)"},
+    "the number of gradients that came late before the last step, got 8")
 
 
 answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},

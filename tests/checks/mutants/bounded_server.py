@@ -152,6 +152,28 @@ answers.mistake("opens_the_gate_when_the_mean_has_caught_up",
 answers.mistake("compares_with_the_second_slowest_of_many",
     {"min(clocks.values())": "sorted(clocks.values())[len(clocks) > 3]"},
     "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: the rank must wait")
+answers.mistake("takes_for_busy_those_it_has_heard_from",
+    {"[w for w in workers if w not in waiting]": "[w for w in workers if w not in waiting and clocks[w]]"},
+    "bound=1, 3 updates", "which computes: receive its gradient first", "This gradient would be the rank's first")
+answers.mistake("takes_for_busy_as_many_as_there_were_updates",
+    {"[w for w in workers if w not in waiting]": "[w for w in workers[:updates] if w not in waiting]"},
+    "bound=1, 3 updates", "which computes: receive its gradient first. Is it in `busy`?")
+answers.mistake("throws_gradients_older_than_eight_away", {"weights -= rate": "weights -= (version - base <= 8) * rate"},
+    "It was received and never applied: every gradient is an update")
+answers.mistake("knows_bounds_up_to_ten_alone", {"<= bound": "<= min(bound, 10)"}, "2 workers, bound=", "the rank may go on")
+answers.mistake("changes_the_list_that_it_loops_over", {
+    """
+        for worker in workers:
+            fabric.send(letter(0, weights), to=worker)
+    """: """
+        waiting = list(workers)
+        for worker in waiting:
+            fabric.send(letter(0, weights), to=worker)
+            waiting.remove(worker)
+    """,
+}, ("Does a loop change the list that it goes over? Then it skips workers", "the rank may go on"))
+answers.mistake("sends_half_precision", {"letter(version + 1, weights)": "letter(version + 1, weights.half().float())"},
+    "holds the weights in fewer digits than float32 has")
 
 
 answers.spoil("knows_one_bound_and_no_staleness", {"staleness.append(version - base)": "staleness.append(-1)"},

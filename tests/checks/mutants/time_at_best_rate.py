@@ -31,6 +31,11 @@ def first_touch(points, goal):
     return touches(points, goal) if points[-1][2] <= goal else math.inf
 
 
+def one_too_early(points, goal):
+    since = stays(points, goal)
+    return max(seconds for _, seconds, _ in points if seconds < since) if since < math.inf else math.inf
+
+
 def below(points, goal):
     return stays([(version, seconds, math.inf if loss == goal else loss) for version, seconds, loss in points], goal)
 
@@ -219,6 +224,20 @@ answers.mistake("has_no_time_for_a_run_that_never_stays", {
     "median([stays(train(rate, seed), goal) for seed in seeds])":
         "median([t if t < math.inf else None for t in (stays(train(rate, seed), goal) for seed in seeds)])",
 }, "not supported between instances of", "A run that does not stay at the goal has math.inf")
+answers.mistake("grows_the_callers_list", {"rates, found = list(rates), {}": "found = {}"},
+    "rates was changed in place: the caller still needs it unchanged")
+answers.mistake("sorts_the_fresh_seeds", {"return best": "fresh.sort()\nreturn best"}, "fresh was changed in place")
+answers.mistake("takes_the_last_point_over_the_goal",
+    {"[stays(train(best, seed), goal) for seed in fresh]": "[one_too_early(train(best, seed), goal) for seed in fresh]"},
+    "These are the last times over the goal: take the first point at it")
+answers.mistake("sorts_the_fresh_times",
+    {"[stays(train(best, seed), goal) for seed in fresh]": "sorted(stays(train(best, seed), goal) for seed in fresh)"},
+    "The times are right, in another order")
+answers.mistake("rounds_the_fresh_times",
+    {"[stays(train(best, seed), goal) for seed in fresh]": "[round(stays(train(best, seed), goal), 1) for seed in fresh]"},
+    "do not round")
+answers.mistake("measures_as_many_as_have_chosen", {"for seed in fresh": "for seed, _ in zip(fresh, seeds)"},
+    "expected the times")
 
 
 @answers.is_wrong("had not ended", "compare the best rate with the current ends of the grid")

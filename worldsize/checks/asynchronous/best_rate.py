@@ -13,12 +13,13 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.asynchronous.scripted_trainings import GOAL, RunShape, ScriptedTrainings, seconds_to_goal
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint
 
@@ -47,7 +48,7 @@ def time_at_best_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(
             f"{len(table.seeds)} seeds, {name}",
             lambda given=given: with_advice(arena.call(fn, *given), ADVICE),
-            lambda ended, what=what, table=table: {what: _wrong(ended.returned[0], what, table)},
+            lambda ended, what=what, table=table: {what: _changed(ended, table) or _wrong(ended.returned[0], what, table)},
         )
 
 
@@ -105,7 +106,7 @@ def _tables(arena: Arena) -> Iterator[tuple[str, str, ScriptedTrainings]]:
         yield ENDS, f"the best rate lies beyond the grid's {end} end", _table(arena, best=best)
 
     table = _table(arena)
-    table.decoy([RunShape(1.6)] * 5, fresh=[RunShape(0.2)] * 5)
+    table.decoy([RunShape(1.6)] * 5, fresh=[RunShape(0.2)] * len(table.fresh))
     table.put(table.best, fresh=[RunShape(1.2), RunShape(1.1), RunShape(0.6, "rises"), RunShape(1.4), RunShape(1.3)])
     yield FRESH, "fresh seeds differ from those that choose", table
 
@@ -115,6 +116,13 @@ def _table(arena: Arena, seeds: int = 5, best: int | None = None) -> ScriptedTra
     if best is None:
         best = arena.draws.randrange(GRID)
     return ScriptedTrainings(arena.draws, GRID, best, seeds)
+
+
+def _changed(ended: ArenaResult, table: ScriptedTrainings) -> Complaint:
+    """Return the complaint about a fair race that changed one of its lists, or None."""
+    given = {"rates": table.rates, "seeds": table.seeds, "fresh": table.fresh}
+    complaints = [changed(after, list(given[name]), name) for name, after in zip(given, ended.inputs[2:], strict=True)]
+    return first_complaint(complaints)
 
 
 def _wrong(got: Any, what: str, table: ScriptedTrainings) -> Complaint:
@@ -177,10 +185,18 @@ def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
             f"{complaint}. These are the runs that chose the rate: the least of many times is partly luck. "
             "Measure with the seeds in `fresh`"
         )
-    if len(times) == len(right) - 1:
+    if len(times) == len(right) - 1 and all(map(math.isfinite, times)):
         return f"{complaint}. Count a run that does not stay at the goal as math.inf"
-    if len(times) == len(right):
+    if len(times) != len(right):
+        return f"{complaint}. Measure with each seed in `fresh` once"
+    if all(map(close, sorted(times), sorted(right))):
+        return f"{complaint}. The times are right, in another order: time k is that of seed k in `fresh`"
+    if any(math.isinf(time) != math.isinf(wanted) for time, wanted in zip(times, right, strict=True)):
         return f"{complaint}. One run ends over the goal: its time is math.inf"
+    if all(map(close, times, [table.seconds_before(table.best, seed) for seed in table.fresh])):
+        return f"{complaint}. These are the last times over the goal: take the first point at it"
+    if all(abs(time - wanted) < 0.5 for time, wanted in zip(times, right, strict=True) if math.isfinite(wanted)):
+        return f"{complaint}. Each is off by less than half a second: do not round"
     return complaint
 
 

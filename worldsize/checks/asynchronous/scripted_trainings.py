@@ -37,13 +37,13 @@ class RunShape:
 class ScriptedTrainings:
     """A table of scripted trainings: `best` is the place of the best rate, counted from the first of the grid's `count` rates.
 
-    `seeds` choose and `fresh` seeds measure; all are drawn. The student's function is given `train`.
+    `seeds` choose and `fresh` seeds, one more of them, measure; all are drawn. The student's function is given `train`.
     """
 
     places = range(-BEYOND, BEYOND + 5)
 
     def __init__(self, draws: random.Random, count: int, best: int, seeds: int) -> None:
-        drawn = draws.sample(range(10, 1000), 2 * seeds)
+        drawn = draws.sample(range(10, 1000), 2 * seeds + 1)
         self.seeds, self.fresh = drawn[:seeds], drawn[seeds:]
         self.best = best
         self.first = draws.uniform(0.01, 0.1)
@@ -57,7 +57,7 @@ class ScriptedTrainings:
             usual = RunShape(WORSE ** abs(k - best))
             if k > best + 4:  # never all rates of the grid: one of them has to be best
                 usual = RunShape(1.0, "diverges")
-            self.put(k, [usual] * seeds, [usual] * seeds)
+            self.put(k, [usual] * len(self.seeds), [usual] * len(self.fresh))
 
     def rate(self, place: int) -> float:
         return self.first * 2.0**place
@@ -110,6 +110,12 @@ class ScriptedTrainings:
 
     def seconds(self, place: int, seed: int) -> float:
         return seconds_to_goal(self.points(place, seed))
+
+    def seconds_before(self, place: int, seed: int) -> float:
+        """Return the seconds of the last step over the goal, one step too early; inf for a run that does not stay there."""
+        seconds = self.seconds(place, seed)
+        earlier = [at for _, at, _ in self.points(place, seed) if at < seconds]
+        return max(earlier) if math.isfinite(seconds) else math.inf
 
 
 def seconds_to_goal(points: LossHistory) -> float:

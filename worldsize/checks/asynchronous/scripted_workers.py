@@ -53,12 +53,12 @@ class WorkerScript:
 def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
     """Return a `WorkerScript` with this order of the workers' gradients, drawn first weights, and drawn sizes of gradients.
 
-    The weights at the start are all different.
+    The weights at the start are all different, and have more digits than 16 bits hold; gradients have either sign.
     """
     generator = np.random.default_rng([seed, workers, len(order)])
     elements = len(order) + workers
-    start = generator.permutation(elements) + 10 * generator.integers(1, 9)
-    sizes = 4.0 * generator.integers(1, 16, elements)
+    start = generator.permutation(elements) + 100 * generator.integers(1, 9) + generator.integers(1, 512, elements) / 512
+    sizes = 4.0 * generator.integers(1, 16, elements) * generator.choice([-1, 1], elements)
 
     return WorkerScript(workers, tuple(order), start=start.astype("float32"), sizes=sizes.astype("float32"))
 

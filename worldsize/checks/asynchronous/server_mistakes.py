@@ -19,6 +19,8 @@ from worldsize.units import count, number
 
 TOLERANCE = 1e-3  # of a gradient's count: float32 rounds at every update, and two shares differ by far more
 CLOSE = {"tolerance": TOLERANCE, "near_zero": TOLERANCE}
+EXACT = {"tolerance": 1e-5, "near_zero": TOLERANCE}  # for letters: numbers of 16 bits are farther off, sums of float32 are not
+ROUNDED = {"tolerance": 1e-2, "near_zero": TOLERANCE}  # within which numbers of 16 bits lie
 
 
 def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
@@ -47,7 +49,7 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
     where = differing(counted, wanted, **CLOSE)
     if not where.size:
         return None
-    return _miscounted(int(where[0]), counted, wanted, play, plan)
+    return _miscounted(int(where[0]), counted, wanted, play, plan).rstrip()
 
 
 def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -75,7 +77,9 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
     if close(got, 0, TOLERANCE):
         return f"{what}It was received and never applied: every gradient is an update."
     if close(got, 1 / (age + 1), TOLERANCE):
-        return f"{what}Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
+        return f"{what}The update divided the rate by {age + 1}, and the staleness is {age}: divide by the staleness, above 1."
+    if close(got, -want, TOLERANCE):
+        return f"{what}Values of a gradient may be negative: keep their sign."
     if want < 1:
         return f"{what}Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
     if close(got * age, 1, TOLERANCE):
@@ -145,6 +149,8 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
 
     if sent < due:
         return "The version is the number of updates in the weights: update first, then answer."
+    if plan.need is not None:
+        return f"Was the rank left waiting, or did a step end before its {plan.need} gradients were there?"
     return "The rank was left waiting: answer it at once."
 
 
@@ -153,12 +159,16 @@ def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan,
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
-            if same(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
+            if same(letter[1:], weights_at(play, plan, version, rate), **EXACT):
                 continue
             for other in range(plan.updates + 1):
-                if same(letter[1:], weights_at(play, plan, other, rate), **CLOSE):
+                if same(letter[1:], weights_at(play, plan, other, rate), **EXACT):
                     return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
-            return f"rank {worker}'s letter of version {version} does not hold the weights after {count(version, 'update')}."
+
+            its = f"rank {worker}'s letter of version {version}"
+            if same(letter[1:], weights_at(play, plan, version, rate), **ROUNDED):
+                return f"{its} holds the weights in fewer digits than float32 has: send them as they are."
+            return f"{its} does not hold the weights after {count(version, 'update')}."
 
     return None
 
@@ -230,19 +240,35 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
         complaint = _ended(taken, play, plan)
     elif server.op == "send" and taken >= len(play.order):
         complaint = f"the server tells rank {server.peer} to stop, which computes: receive its gradient first. Is it in `busy`?"
+        if server.peer not in play.order:
+            complaint += " This gradient would be the rank's first: whoever holds weights computes."
     elif server.op == "send":
         complaint = f"the server sends to rank {server.peer}, which has weights and computes: answer only workers that wait."
+    elif taken >= len(play.order) and server.peer is None:
+        complaint = (
+            f"the {count(plan.updates, 'update')} had all their gradients, and the server waits for one more, from anyone, but "
+            f"no gradient is under way. Did each that came count?"
+        )
     elif taken >= len(play.order):
         complaint = (
-            f"the {count(plan.updates, 'update')} are done, and the server waits for {_from_whom(server.peer)}, but no gradient "
-            f"is under way from there: `busy` lists the workers that compute."
+            f"the {count(plan.updates, 'update')} are done, and the server waits for rank {server.peer}, but no gradient is "
+            f"under way from there: `busy` lists the workers that compute."
         )
     elif server.peer is not None:
         complaint = f"the server waits for rank {server.peer}, but rank {play.order[taken]} comes first: receive from anyone."
+        if taken:
+            made = f"{_made(taken, plan)} of {count(plan.updates, 'update')}"
+            early = "the loop" if plan.need is None else "the loop or a step"
+            complaint += f" These gradients make {made}: if `dismiss` is what waits here, {early} ended too early."
     else:
         complaint = _unanswered(taken, play, plan)
 
     return f"after {count(taken, 'gradient')} {complaint}\ndeadlock: {', '.join(map(_stands, ended.waits))}"
+
+
+def _made(taken: int, plan: UpdatePlan) -> int:
+    """Return how many of a server's updates have all their gradients among the first `taken` ones."""
+    return sum(max(use) < taken for use in plan.uses)
 
 
 def _stands(wait: Wait) -> str:
@@ -279,9 +305,10 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
 
     late = sum(age > 0 for age in plan.ages[:taken])
     came = f"{taken - late} of these were computed on the newest weights"
-    steps = f"{count(plan.updates, 'step')} of {plan.need} need {plan.updates * plan.need}"
-    dropped = " Drop a late gradient, do not count it, and answer its sender at once." * bool(late)
-    return f"the server stops, but only {came}: {steps}.{dropped}"
+    complaint = f"the server stops, but {came}: that makes {_made(taken, plan)} of {count(plan.updates, 'step')} of {plan.need}."
+    if late:
+        complaint += " Did the loop end too early, or did a late gradient count? Drop it, and answer its sender at once."
+    return complaint
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -289,7 +316,10 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     worker = play.order[taken]
     what = f"the server waits for a gradient, and rank {worker} for weights. "
     if worker not in play.order[:taken]:
-        return f"{what}This rank has had none yet: at the start, send version 0 to every worker."
+        none = f"{what}This rank has had none yet: at the start, send version 0 to every worker."
+        if play.workers > 1 and plan.bound is not None:
+            return f"{none} Does a loop change the list that it goes over? Then it skips workers."
+        return none
     if plan.bound is not None:
         lead = ahead(play, worker, taken)
         look = "Compare clocks, not staleness, and after every update look at all workers that wait."
@@ -301,5 +331,5 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if plan.ages[its_last]:
         return f"{what}Its last gradient was late: drop a late gradient, and send the newest weights at once."
 
-    updates = sum(max(use) < taken for use in plan.uses)
-    return f"{what}Step {updates - 1} had its {plan.need} of {play.workers} gradients: send all who waited the new weights."
+    step = f"Step {_made(taken, plan) - 1}"
+    return f"{what}{step} had its {plan.need} of {play.workers} gradients: send all who waited the new weights."

@@ -43,13 +43,24 @@ def async_server(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     `async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient).
     """
-    for workers in (2, 3, 1):
-        play = script(workers, any_order(workers, arena.draws), arena.draws.getrandbits(32))
-        yield _case(count(workers, "worker"), arena, fn, play, one_by_one(play), (), (ANSWERED, COUNTED, STALENESS))
+    many = arena.draws.randint(4, 7)
+    orders = {
+        "2 workers": (2, any_order(2, arena.draws)),
+        "3 workers": (3, any_order(3, arena.draws)),
+        "1 worker": (1, any_order(1, arena.draws)),
+        f"{many} workers, 2 updates": (many, few_are_heard(many, 2, arena.draws)),
+        "2 workers, one very slow": (2, very_slow_order(arena.draws)),
+    }
+    for name, (workers, order) in orders.items():
+        play = script(workers, order, arena.draws.getrandbits(32))
+        yield _case(name, arena, fn, play, one_by_one(play), (), (ANSWERED, COUNTED, STALENESS))
 
-    play = script(3, any_order(3, arena.draws), arena.draws.getrandbits(32))
-    plan = one_by_one(play, scaled=True)
-    yield _case("3 workers, scaled=True", arena, fn, play, plan, (True,), (ANSWERED, SCALED, STALENESS))
+    for name, workers, order in (
+        ("3 workers, scaled=True", 3, any_order(3, arena.draws)),
+        ("2 workers, one very slow, scaled=True", 2, very_slow_order(arena.draws)),
+    ):
+        play = script(workers, order, arena.draws.getrandbits(32))
+        yield _case(name, arena, fn, play, one_by_one(play, scaled=True), (True,), (ANSWERED, SCALED, STALENESS))
 
 
 @exercise({GATE: 1.0, COUNTED: 0.25, STALENESS: 0.25}, seen=dict.fromkeys((GATE, COUNTED), evidence.PLAYED_RANKS))
@@ -63,11 +74,17 @@ def bounded_server(arena: Arena, fn: Callable) -> Iterator[Case]:
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (GATE, COUNTED, STALENESS))
 
-    drawn = (2, arena.draws.randint(5, 9)), (arena.draws.randint(6, 8), 1)  # drawn, so that no list of cases passes
+    drawn = (2, arena.draws.randint(12, 20)), (arena.draws.randint(6, 8), 1)  # drawn, so that no list of cases passes
     for workers, bound in drawn:
         play = script(workers, far_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (GATE, COUNTED, STALENESS))
+
+    many = arena.draws.randint(4, 6)
+    first, *others = few_are_heard(many, 2, arena.draws)
+    play = script(many, [first, first, *others], arena.draws.getrandbits(32))
+    name = f"{many} workers, bound=1, 3 updates"
+    yield _case(name, arena, fn, play, one_by_one(play, bound=1), (1,), (GATE, COUNTED, STALENESS))
 
 
 @exercise({MEAN: 0.75, RELEASED: 0.5, DROPPED: 0.25}, seen=dict.fromkeys((MEAN, RELEASED), evidence.PLAYED_RANKS))
@@ -76,10 +93,16 @@ def backup_server(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     `backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients).
     """
-    for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
+    drawn = arena.draws.randint(7, 9), arena.draws.randint(1, 2)
+    for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1), drawn):
         play = script(workers, hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
+
+    workers, backups = arena.draws.randint(5, 7), 2
+    play = script(workers, few_are_heard(workers, workers - backups, arena.draws), arena.draws.getrandbits(32))
+    name = f"{workers} workers, backups={backups}, 1 update"
+    yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
 
 
 def _case(
@@ -119,6 +142,17 @@ def any_order(workers: int, chance: random.Random) -> list[int]:
     quick = chance.randint(2, 3) * list(range(1, max(2, workers)))
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=chance.randint(2, 5)), workers]
+
+
+def very_slow_order(chance: random.Random) -> list[int]:
+    """Return a server's order of two workers, of which one delivers a gradient when the other has delivered 12 to 20."""
+    quick, slow = chance.sample((1, 2), 2)
+    return [*[quick] * chance.randint(12, 20), slow, quick]
+
+
+def few_are_heard(workers: int, heard: int, chance: random.Random) -> list[int]:
+    """Return a server's order of a run that ends while all but `heard` workers still compute their first gradient."""
+    return chance.sample(range(1, workers + 1), heard)
 
 
 def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:

@@ -183,7 +183,8 @@ def fastest(
 ) -> str:  # fmt: skip
     """Say who wins a race: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are the spreads of `repeats_s`.
 
-    A spread makes no tie where all repetitions are slower than each of the best one's.
+    Names whose middle runs differ by more than a tie overlap. A spread does not count where all repetitions are slower than
+    each of the best one's.
     """
     times_s = known(seconds)
     if not times_s:
@@ -198,8 +199,10 @@ def fastest(
 
     if len(times_s) == 1:
         return f"{best} takes {units.seconds(times_s[best])}"
+    word = "tie" if all(tie(times_s[name], times_s[best]) for name in tied) else "overlap"
     if len(tied) == len(times_s):
-        return f"{both(tied)} tie"
+        middles = f", middle runs {units.seconds(times_s[best])} to {units.seconds(times_s[slowest])}" * (word == "overlap")
+        return f"{both(tied)} {word}{middles}"
 
     than = slowest if len(times_s) == 2 or len(tied) > 1 else f"the slowest, {slowest}"
     if times_s[best] <= 0:
@@ -210,7 +213,7 @@ def fastest(
         lead = f"{units.times(times_s[slowest] / times_s[best])} times as fast as {than}"
 
     if len(tied) > 1:
-        return f"{both(tied)} tie, up to {lead}"
+        return f"{both(tied)} {word}, up to {lead}"
     first = tied[0]
     if len(times_s) > 2:
         return f"{first} {be(first)} fastest, {lead}"

@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from worldsize import units
@@ -35,16 +36,20 @@ Runs = Sequence[Sequence[Point]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A distribution's lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
+    """A distribution's lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean.
+
+    `marked` are the values to draw dark, such as one rank's; they are among the values.
+    """
 
     name: str
     values: Sequence[int] | None
     expected: float | None = None
+    marked: Sequence[int] = ()
 
 
 @base.plain_style
-def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
-    """Draw distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
+def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False, marked: str = "") -> Picture:
+    """Draw distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis, `marked` the dark values.
 
     The finding begins with how far the tails reach; with `mean`, it begins with the means. `asks` is the question above the
     picture; ValueError unless it ends in "?".
@@ -71,11 +76,13 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     if any(row.expected is not None for row in rows):
         look = {"color": base.INK, "linewidth": tokens.LINE_PT, "linestyle": (0, (3, 2))}
         entries.append(Line2D([], [], label="mean, predicted", **look))
-    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
+    if marked and any(len(row.marked) for row in rows):
+        entries.append(Patch(facecolor=base.INK, label=marked))
+    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=3, fontsize=tokens.LABEL_PT, frameon=False)
 
     found = finding(rows, mean, "%" if "(%" in x else "")
     heading.head(picture, asks, found, "grey number: the largest value")
-    heading.tell(picture, asks, found, *map(_words, rows))
+    heading.tell(picture, asks, found, *[_words(row, marked) for row in rows])
     return picture
 
 
@@ -141,6 +148,9 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int, tone: str
 
     middles = places * width + (width - 1) / 2
     ax.bar(middles, -heights, 0.9 * width, index, zorder=2, facecolor=tone, **charts.FLAT)  # upwards: y points down
+    if len(row.marked):
+        dark = np.bincount(np.asarray(row.marked) // width, minlength=len(counts))[places]
+        ax.bar(middles, -heights * dark / counts[places], 0.9 * width, index, zorder=3, facecolor=base.INK, **charts.FLAT)
     ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
 
     if row.expected is not None:
@@ -149,14 +159,17 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int, tone: str
     ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
-def _words(row: Sample) -> str:
+def _words(row: Sample, marked: str = "") -> str:
     if not row.values:
         return f"{row.name}: not yet"
 
     mean = units.number(float(np.mean(row.values)))
     if row.expected is not None:
         mean += f", predicted {units.number(row.expected)}"
-    return f"{row.name}: mean {mean}, from {min(row.values)} to {max(row.values)}"
+    words = f"{row.name}: mean {mean}, from {min(row.values)} to {max(row.values)}"
+    if marked and len(row.marked):
+        words += f", {marked} from {min(row.marked)} to {max(row.marked)}"
+    return words
 
 
 @dataclass(frozen=True)
