@@ -363,6 +363,12 @@ def test_the_prediction_is_drawn_beside_the_measurement():
     assert {" 200 ms", " predicted 300 ms"} <= set(texts(shown))
 
 
+def test_outlines_that_are_a_part_of_a_bar_have_a_name_of_their_own():
+    shown = figures.race([Timing("ring", 0.3, 0.2), Timing("server", 0.9, 0.8)], outlines="messages alone")
+    assert " messages alone 200 ms" in texts(shown) and "predicted" not in shown.alt
+    assert "measured: 1.1 to 1.5 times the messages alone" in shown.alt
+
+
 def test_an_exercise_not_yet_written_is_a_row_that_says_so():
     shown = figures.race([Timing("ring", None, 0.3, 8), Timing("server", 1.0, 0.9, 8)])
     assert " not yet" in texts(shown) and "ring at 8 ranks: not yet, predicted 300 ms" in shown.alt

@@ -39,6 +39,15 @@ def test_names_within_a_twentieth_tie_for_first():
     assert "Plain and thin tie for first at slow." in alt
 
 
+def test_names_whose_runs_overlap_tie_for_first_and_others_do_not():
+    runs = {"plain": [1.0, 1.2, 1.3], "thin": [0.9, 1.1, 1.25], "slow": [2.0, 2.1, 2.2]}
+    bars = [Timing(name, seconds[1], group="fast", repeats_s=seconds) for name, seconds in runs.items()]
+    picture = figures.races(bars, "Who is first?")
+    assert "Plain and thin tie for first at fast." in picture.alt
+    assert figures.first(bars) == "plain and thin tie" and figures.first(bars[2:]) == "slow"
+    assert figures.first([*bars[:2], Timing("as thin", 1.1)]) == "3 of 3 tie" and figures.first([Timing("none", None)]) is None
+
+
 def test_a_prediction_that_names_another_is_told_with_its_condition():
     predicted_s = {**TOOK_S, "fast": {"plain": 0.9, "thin": 0.5}}
     assert "the prediction has thin at fast." in figures.races(rows(predicted_s=predicted_s), "Who is first?").alt

@@ -13,7 +13,7 @@ from worldsize.figures.diagrams.collective_strip import collective_strip
 from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
 from worldsize.figures.diagrams.two_level_rings import two_level_rings
 from worldsize.figures.diagrams.zero_stages import zero_stages
-from worldsize.figures.frame.answers import growing, quicker, same
+from worldsize.figures.frame.answers import first, growing, quicker, same
 from worldsize.figures.frame.heading import answered
 from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
@@ -40,7 +40,7 @@ from worldsize.figures.workers import lanes, shares
 
 __all__ = [
     "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "answered", "at_work", "bands",
-    "bandwidth_ladder", "collective_strip", "contributions", "curves", "descents", "growing", "histories", "in_step",
+    "bandwidth_ladder", "collective_strip", "contributions", "curves", "descents", "first", "growing", "histories", "in_step",
     "intervals", "kept_work", "lanes", "links", "matrix_cuts", "messages", "middle_step", "moved", "not_yet", "outcomes",
     "overlaps", "paths", "pipeline", "placement", "predicted", "quicker", "race", "races", "replay", "reports", "residuals",
     "route", "same", "shares", "spreads", "stacks", "steps", "tallies", "timeline", "two_level_rings", "two_records",

@@ -27,6 +27,7 @@ ROOM_FOR_TEXT = 1.4  # of the longest bar
 BRACKET = 1.2  # of the longest bar or repetition, so that the bracket stands right of both
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
+PREDICTED = "predicted"
 NEVER = "never"  # for a time that is not finite
 NOT_PREDICTED = "no prediction of yours to compare with"
 
@@ -56,13 +57,15 @@ class Timing:
 
 @base.plain_style
 def race(
-    rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None
-) -> Picture:
+    rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None,
+    outlines: str = PREDICTED,
+) -> Picture:  # fmt: skip
     """Draw a bar for each measured time with its prediction beside it, grouped by world size.
 
     A name keeps its colour in all groups. The finding names the last group's winner or, with `beside`, the time
-    between two names. `simulated`: the clock was virtual, so scatter is not reported. `asks` is the question above the
-    picture; ValueError unless it ends in "?".
+    between two names. `simulated`: the clock was virtual, so scatter is not reported. `outlines` names the outlined bars if
+    they predict only a part, such as "messages alone". `asks` is the question above the picture; ValueError unless it ends
+    in "?".
     """
     rows = tuple(rows)
     if not rows:
@@ -82,15 +85,15 @@ def race(
             ax.text(0, y + 0.1, at, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
             y += 0.85
         for row in members:
-            _timing(ax, y, row, tones[row.name])
+            _timing(ax, y, row, tones[row.name], outlines)
             ticks.append((y, row.name))
             y += 1
-    _finish_race(ax, rows, ticks)
+    _finish_race(ax, rows, ticks, outlines)
     if len(rows) == 2 and len(groups) == 1:  # a bracket needs two bars, next to each other
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = _winners(groups) or ["not measured yet"]
-    clauses = [last, _foretold(rows)]
+    clauses = [last, _foretold(rows, outlines)]
     by_name, repeats_s = {}, {}
     for row in rows:
         by_name[row.name], repeats_s[_name(row)] = row, row.repeats_s
@@ -104,11 +107,11 @@ def race(
     finding = findings.line(*clauses)
     repeated = any(len(row.repeats_s) > 1 for row in rows)
     heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
-    heading.tell(picture, asks, finding, *earlier, *map(_words, rows))
+    heading.tell(picture, asks, finding, *earlier, *(_words(row, outlines) for row in rows))
     return picture
 
 
-def _timing(ax: Axes, y: float, row: Timing, tone: str) -> None:
+def _timing(ax: Axes, y: float, row: Timing, tone: str, outlines: str) -> None:
     top = y
     if row.predicted_s is not None:
         top -= 0.14
@@ -130,7 +133,7 @@ def _timing(ax: Axes, y: float, row: Timing, tone: str) -> None:
     if row.predicted_s is not None:
         end_s = row.predicted_s if math.isfinite(row.predicted_s) else 0.0
         _outline(ax, y + 0.25, end_s, 0.2)
-        predicted = f" predicted {_seconds(row.predicted_s)}"
+        predicted = f" {outlines} {_seconds(row.predicted_s)}"
         ax.text(end_s, y + 0.27, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
@@ -158,7 +161,7 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
     ax.barh(y, width, height, facecolor=base.PAPER, edgecolor=base.INK, linewidth=tokens.THIN_PT, linestyle=(0, (3, 2)))
 
 
-def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
+def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]], outlines: str) -> None:
     every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
     largest_s = max(filter(math.isfinite, filter(None, every_s)), default=1)
     scale, unit = units.time_unit(largest_s)
@@ -171,7 +174,7 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
 
     if any(row.predicted_s is not None for row in rows):
         measured = Patch(facecolor=base.QUIET_INK, label="measured", **charts.FLAT)
-        predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
+        predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label=outlines)
         ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
@@ -193,7 +196,7 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
     return winners
 
 
-def _foretold(rows: Sequence[Timing]) -> str:
+def _foretold(rows: Sequence[Timing], outlines: str) -> str:
     """Say how far a race's measured bars are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
     ratios, far = [], False
     for row in rows:
@@ -203,14 +206,15 @@ def _foretold(rows: Sequence[Timing]) -> str:
             far |= not findings.tie(*pair)
     if len(ratios) < 2:
         return ""
+    foretold = "what was predicted" if outlines == PREDICTED else f"the {outlines}"
     if not far:
-        return "all within 5 % of what was predicted"
+        return f"all within 5 % of {foretold}"
 
     ratios.sort()
     least, most = units.times(ratios[0]), units.times(ratios[-1])
     if least == most:
-        return f"all about {most} times what was predicted"
-    return f"measured: {least} to {most} times what was predicted"
+        return f"all about {most} times {foretold}"
+    return f"measured: {least} to {most} times {foretold}"
 
 
 def _name(row: Timing) -> str:
@@ -223,12 +227,12 @@ def _seconds(value_s: float) -> str:
     return NEVER
 
 
-def _words(row: Timing) -> str:
+def _words(row: Timing, outlines: str) -> str:
     text = "not yet"
     if row.measured_s is not None:
         text = _seconds(row.measured_s)
     if row.predicted_s is not None:
-        text += f", predicted {_seconds(row.predicted_s)}"
+        text += f", {outlines} {_seconds(row.predicted_s)}"
     return f"{_name(row)}: {text}"
 
 

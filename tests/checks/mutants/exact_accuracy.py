@@ -148,3 +148,41 @@ answers.mistake("takes_the_padding_to_lie_on_rank_0", {
             mine[-(-count % dist.get_world_size()):] = False
     """,
 }, "4 ranks, 9 examples: rank 0: expected")
+
+
+@answers.is_wrong("3 ranks, 7 examples", "of 70,001 right", "can the totals' dtype count this far?")
+def counts_in_bytes(share, count):
+    mine = own(share, count)
+    totals = torch.stack([(hits(share) * mine).sum(), mine.sum()]).to(torch.uint8)
+    dist.all_reduce(totals)
+    return (totals[0] / totals[1]).item()
+
+
+answers.mistake("counts_in_int8", {"torch.uint8": "torch.int8"}, "of 70,001 right", "can the totals' dtype count this far?",
+    of=counts_in_bytes)
+answers.mistake("counts_in_half_precision", {"torch.uint8": "torch.half", "(totals[0] / totals[1]).item()":
+    "totals[0].item() / totals[1].item()"}, "of 70,001 right", "can the totals' dtype count this far?", of=counts_in_bytes)
+
+
+@answers.is_wrong("rank 1: expected", "Only rank 0 has it: dist.reduce gives a sum to one rank, dist.all_reduce to all")
+def reduces_to_rank_0(share, count):
+    mine = own(share, count)
+    totals = torch.stack([(hits(share) * mine).sum(), mine.sum().double()])
+    dist.reduce(totals, 0)
+    return (totals[0] / totals[1]).item()
+
+
+answers.mistake("marks_padding_in_its_share", {
+    "right, total = summed((hits(share) * mine).sum(), mine.sum())": """
+        share["predicted"][~mine] = -1
+        right, total = summed(hits(share).sum(), mine.sum())
+    """,
+}, "the accuracies are right, but rank", "share was changed in place")
+
+
+@answers.is_wrong("gloo ends a process in which a collective gets a tensor of another length than on other ranks")
+def gathers_shares_of_unequal_lengths(share, count):
+    mine = hits(share)[own(share, count)]
+    everyone = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return torch.cat(everyone).mean().item()

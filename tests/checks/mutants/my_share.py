@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import torch
 from torch.utils.data import DistributedSampler
 
@@ -63,6 +64,11 @@ def draws_from_the_global_generator_and_puts_it_back(count, rank, world_size, se
 
 
 @answers.is_right
+def fills_an_array(count, rank, world_size, seed, epoch):
+    return np.resize(order_of(count, seed + epoch), -(-count // world_size) * world_size)[rank::world_size]
+
+
+@answers.is_wrong("the indices are right, but a DistributedSampler dealt them. Work them out by hand: shuffle, pad, deal")
 def asks_the_library(count, rank, world_size, seed, epoch):
     sampler = DistributedSampler(range(count), world_size, rank, seed=seed)
     sampler.set_epoch(epoch)
@@ -71,6 +77,31 @@ def asks_the_library(count, rank, world_size, seed, epoch):
 
 answers.mistake("forgets_the_epoch", {"seed + epoch": "seed"},
     "rank 0 takes the same examples in the same order in epochs", "Put the epoch into the seed")
+answers.mistake("leaves_epoch_0_in_order", {"order_of(count, seed + epoch)":
+    "order_of(count, seed + epoch) if epoch else list(range(count))"},
+    "3 ranks, 12 examples, epoch 0: the examples come in the order 0, 1, 2, …: epoch 0 is shuffled as well")
+answers.mistake("takes_epoch_0_for_none", {"seed + epoch": "seed + (epoch or 1)"},
+    "rank 0 takes the same examples in the same order in epochs 0 and 1. Put the epoch into the seed")
+answers.mistake("takes_seed_0_for_none", {"seed + epoch": "(seed or 1) + epoch"},
+    "1 rank, 9 examples, epoch 0: rank 0: expected", "seeded with seed + epoch")
+answers.mistake("counts_epochs_to_10", {"seed + epoch": "seed + epoch % 10"}, "seeded with seed + epoch")
+answers.mistake("shuffles_once_more_each_epoch", {
+    "order = order_of(count, seed + epoch)": """
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(epoch + 1):
+            order = torch.randperm(count, generator=generator).tolist()
+    """,
+}, "The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch")
+answers.mistake("sorts_its_share", {"return order[rank::world_size]": "return sorted(order[rank::world_size])"},
+    "These are its examples in another order: leave them in the order in which they are dealt")
+answers.mistake("returns_a_set", {"return order[rank::world_size]": "return set(order[rank::world_size])"},
+    "rank 0: expected a list of indices, got a set")
+answers.mistake("pads_in_the_order_0_1_2", {
+    """
+        while len(order) % world_size:
+            order += order[: -len(order) % world_size]
+    """: "order += [k % count for k in range(-count % world_size)]",
+}, "the padding is not: expected it from the beginning of the order")
 answers.mistake("does_not_pad", {
     """
         while len(order) % world_size:

@@ -20,6 +20,18 @@ def line(data):
     return model
 
 
+def broadcast(model):
+    for p in model.parameters():
+        dist.broadcast(p.data, 0)
+    return model
+
+
+def average(model, n):
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= n
+
+
 def my_device():
     """As the lab's set-up gives it, where there is no GPU."""
     return torch.device("cpu")
@@ -135,7 +147,60 @@ def takes_the_shares_of_all(data, epochs, batch_size, rate, build=line, loss=mse
 answers.mistake("keeps_views", {"return history": "return [history[-1]] * epochs"},
     "All rows are equal: keep a copy of the weights")
 answers.mistake("never_steps", {"optimizer.step()": ""}, "The weights never moved: call optimizer.step()")
-answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 1)"}, "count from 0, sampler.set_epoch(0) first")
+answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 1)"},
+    "The orders are those of epochs 1, 2, …, or of seed 1: sampler.set_epoch(0) comes first")
+answers.mistake("has_a_seed_of_its_own", {"DistributedSampler(dataset)": "DistributedSampler(dataset, seed=1)"},
+    "or of seed 1", "the sampler's seed stays 0")
+answers.mistake("has_a_usual_seed", {"DistributedSampler(dataset)": "DistributedSampler(dataset, seed=42)"},
+    "The orders are those of the sampler's seed 42: leave it at 0")
+answers.mistake("has_an_odd_seed", {"DistributedSampler(dataset)": "DistributedSampler(dataset, seed=7)"},
+    "All ranks agree: so a step takes other examples than expected, or is longer or shorter")
+answers.mistake("notes_the_weights_before_each_epoch", {
+    "history.append(flat([*model.parameters()]))": "",
+    "sampler.set_epoch(epoch)": "sampler.set_epoch(epoch)\nhistory.append(flat([*model.parameters()]))",
+}, "These are the weights before each epoch: note them after it")
+answers.mistake("divides_the_rate_by_the_batch", {"SGD(model.parameters(), rate)": "SGD(model.parameters(), rate / batch_size)"},
+    "The steps are 3 times too short: the loss is a mean over the batch already")
+answers.mistake("steps_once_an_epoch", {
+    "optimizer.step()": "",
+    "history.append(flat": "optimizer.step()\nhistory.append(flat",
+},
+    "The weights moved once an epoch, by the last step's gradients: optimizer.step() belongs into the loop over batches")
+answers.mistake("steps_once_an_epoch_by_all_gradients", {
+    "optimizer.step()": "",
+    "history.append(flat": "optimizer.step()\nhistory.append(flat",
+    "optimizer.zero_grad()": "",
+    "sampler.set_epoch(epoch)": "sampler.set_epoch(epoch)\noptimizer.zero_grad()",
+}, "The weights moved once an epoch, by the sum of all steps' gradients")
+answers.mistake("zeroes_once_an_epoch", {
+    "optimizer.zero_grad()": "",
+    "sampler.set_epoch(epoch)": "sampler.set_epoch(epoch)\noptimizer.zero_grad()",
+}, "The gradients of an epoch's earlier steps are still there: optimizer.zero_grad() at every step")
+answers.mistake("leaves_out_what_does_not_divide", {"DistributedSampler(dataset)": "DistributedSampler(dataset, drop_last=True)"},
+    "The sampler left examples out: its drop_last is False by default")
+answers.mistake("is_rank_0_everywhere", {"DistributedSampler(dataset)":
+    "DistributedSampler(dataset, dist.get_world_size(), 0)"}, "Every rank took rank 0's examples")
+answers.mistake("does_not_begin_alike", {"DistributedDataParallel(build(data).to(device))":
+    "DistributedDataParallel(build(data).to(device), init_sync=False)"},
+    "ranks 0 and 1 hold different weights", "The ranks began with other weights, and kept them apart")
+answers.mistake("samples_for_two_ranks", {"DistributedSampler(dataset)": "DistributedSampler(dataset, 2, dist.get_rank())"},
+    "3 ranks, 14 examples", "Invalid rank 2")
+answers.mistake("trains_three_epochs", {"range(epochs)": "range(3)"},
+    "3 ranks, 14 examples", "expected the weights after each of 2 epochs", "got 3 rows")
+answers.mistake("averages_by_itself", {
+    "DistributedDataParallel(build(data).to(device))": "broadcast(build(data).to(device))",
+    "backward()": "backward()\naverage(model, dist.get_world_size())",
+}, "3 ranks, 14 examples", "no DistributedDataParallel was called: wrap the model, and let DDP average")
+answers.mistake("averages_over_two_by_itself", {
+    "DistributedDataParallel(build(data).to(device))": "broadcast(build(data).to(device))",
+    "backward()": "backward()\naverage(model, 2)",
+}, "3 ranks, 14 examples", "The ranks' gradients were added up and divided by 2, but there are 3 ranks")
+answers.mistake("averages_by_itself_and_does_not_begin_alike", {
+    "DistributedDataParallel(build(data).to(device))": "build(data).to(device)",
+    "backward()": "backward()\naverage(model, dist.get_world_size())",
+}, "ranks 0 and 1 hold different weights", "The ranks began with other weights, and kept them apart")
+answers.mistake("ends_the_group", {"return history": "dist.destroy_process_group()\nreturn history"},
+    "the process group is gone: the caller made it, so the caller ends it")
 answers.mistake("returns_the_last_weights_alone", {"return history": "return history[-1:]"},
     "expected the weights after each of 3 epochs, a list of 3 tensors of 3 numbers, got 1 row of 3 numbers")
 answers.mistake("ignores_the_loss", {"loss(model(x), y)": "mse_loss(model(x), y)"},
@@ -162,7 +227,7 @@ answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},
-    "Does the loader get the sampler, and no shuffle= of its own?", chance=True)
+    "All ranks agree: so a step takes other examples than expected, or is longer or shorter", chance=True)
 answers.mistake("decays_the_weights", {"torch.optim.SGD(model.parameters(), rate)":
     "torch.optim.SGD(model.parameters(), rate, weight_decay=1e-4)"}, "the optimizer has weight_decay=0.0001")
 answers.mistake("steps_with_momentum", {"torch.optim.SGD(model.parameters(), rate)":

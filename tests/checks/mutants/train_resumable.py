@@ -95,6 +95,29 @@ def waits_before_and_after_it_saves(rank, epochs, model, optimizer, train_epoch,
     return load()
 
 
+@answers.is_right
+def waits_once_after_the_last_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+    barrier()
+    return load()
+
+
+@answers.is_right
+def writes_into_its_checkpoint(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    while at["epoch"] < epochs:
+        at["model"], at["optimizer"] = train_epoch(at["model"], at["optimizer"], at["epoch"])
+        at["epoch"] += 1
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
 answers.mistake("saves_on_every_rank", {
     """
         if rank == 0:
@@ -159,7 +182,31 @@ def stops_at_equality_alone(rank, epochs, model, optimizer, train_epoch, save, l
 
 
 answers.mistake("trains_so_many_more", {'range(at["epoch"], epochs)': 'range(at["epoch"], at["epoch"] + epochs)'},
-    "a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]")
+    "a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]", "the first is right, the last one is")
+answers.mistake("leaves_the_last_epoch_out", {'range(at["epoch"], epochs)': 'range(at["epoch"], epochs - 1)'},
+    "trained the epochs [0, 1], expected [0, 1, 2]: the first is right, the last one is epochs - 1")
+answers.mistake("counts_epochs_from_1", {'range(at["epoch"], epochs)': 'range(at["epoch"] + 1, epochs + 1)'},
+    "trained the epochs [1, 2, 3], expected [0, 1, 2]: the first epoch to train is the number of finished epochs")
+answers.mistake("trains_on_rank_0_alone", {
+    """
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+    """: """
+        if rank == 0:
+            at = after(at, train_epoch, epoch)
+            save(at)
+    """,
+}, "rank 1 trained the epochs [], expected [0, 1, 2]: all ranks train, so train_epoch stands outside any `if rank == 0`")
+answers.mistake("saves_on_all_ranks_but_one", {"rank == 0": "rank != 1"},
+    "rank 2 saved: the ranks would write into one file at once")
+answers.mistake("two_ranks_wait", {"barrier()": "if rank < 2:\n    barrier()"},
+    "rank 0 waits at barrier() while rank 2 trains epoch 1: one would wait for ever")
+answers.mistake("two_ranks_load",
+    {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank < 2 else lambda: None)"},
+    "rank 2, 5 epochs, a file with 2 epochs", "it started over, although load() returned a checkpoint of 2 epochs")
+answers.mistake("returns_its_own_states", {"return load()": "return at"},
+    "it returned its own states. Read the file again at the end")
 # The barrier stands at the head of an epoch: nobody waits for the last save.
 answers.mistake("waits_once_before_the_training_ends", {
     "barrier()": "",

@@ -1,4 +1,4 @@
-"""Hand a model and a loss to a student's training with DDP on a rank, and note what is moved to a device.
+"""Hand a model and a loss to a student's training with DDP on a rank, and note what is moved to a device, and calls of DDP.
 
 The model is linear with shifted weights, the loss a multiple of the mean squared error, so a training that uses its own ends
 with other weights. No value tells the CPU from no device, so the calls that move are noted.
@@ -18,8 +18,10 @@ def with_model_and_loss(
     """Run with DDP `fn(data, epochs, batch_size, rate, build, loss)`, with the check's own `build` and `loss`.
 
     `build(data)` is the linear model of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is the
-    result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples.
+    result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples, "called" whether a
+    model wrapped in DDP was, "group" whether the process group is still there.
     """
+    import torch.distributed as dist
     from torch import nn
 
     moved = {"model": False, "examples": False}
@@ -41,9 +43,30 @@ def with_model_and_loss(
             raise ValueError(f"loss: expected outputs and y of one shape, got {list(output.shape)} and {list(wanted.shape)}")
         return scale * nn.functional.mse_loss(output, wanted)
 
-    with _noted_moves(moved):
+    called: list[str] = []
+    with _noted_moves(moved), _noted_calls(called):
         returned = fn(data, epochs, batch_size, rate, build, loss)
-    return {"returned": returned, "built": len(built), "moved": moved}
+    return {
+        "returned": returned, "built": len(built), "moved": moved, "called": bool(called), "group": dist.is_initialized(),
+    }  # fmt: skip
+
+
+@contextmanager
+def _noted_calls(called: list[str]) -> Iterator[None]:
+    """Note in `called` each forward pass of a model that is wrapped in DDP."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    original = DistributedDataParallel.forward
+
+    def forward(wrapped: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+        called.append(type(wrapped.module).__name__)
+        return original(wrapped, *args, **kwargs)
+
+    DistributedDataParallel.forward = forward
+    try:
+        yield
+    finally:
+        DistributedDataParallel.forward = original
 
 
 @contextmanager

@@ -103,6 +103,23 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
     return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn}
 
 
+def answers_by_hand(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Run a plain function as `answers` does; "library" says whether it made one of torch's DistributedSamplers."""
+    from torch.utils.data import DistributedSampler
+
+    made, original = [], DistributedSampler.__init__
+
+    def noted(sampler: DistributedSampler, *args: Any, **kwargs: Any) -> None:
+        made.append(type(sampler))
+        original(sampler, *args, **kwargs)
+
+    DistributedSampler.__init__ = noted
+    try:
+        return {**answers(fn, fabric, asked), "library": bool(made)}
+    finally:
+        DistributedSampler.__init__ = original
+
+
 def _drawn() -> dict[str, list[float]]:
     """Return the next numbers of each of the generators of the rank's process."""
     import torch
@@ -111,9 +128,9 @@ def _drawn() -> dict[str, list[float]]:
     return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
 
 
-def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:
-    """Return what `fn(one, *more)` returned for each of `given`, one after the other on the same ranks."""
-    return [fn(one, *more) for one in given]
+def on_each(fn: Callable, given: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return what `fn(*arguments)` returned for each of `given`, one after the other on the same ranks."""
+    return [fn(*arguments) for arguments in given]
 
 
 def with_named(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> Any:

@@ -29,6 +29,11 @@ WORK_AND_TENSORS = Evidence(
 RETURNED_AND_TENSORS = Evidence(
     "what came back; tensors that live between steps, which the answer's own process notes, can only take from it", "the grader"
 )
+RETURNED_AND_LIBRARY = Evidence(
+    "what came back; calls of the library that was to be written by hand, which the answer's own process notes, can only take "
+    "from it",
+    "the grader",
+)
 MESSAGES_AND_BACKWARD = Evidence(
     "messages, as above; what autograd keeps for backward, which the answer's own process notes, can only take from it",
     "the broker, in the grader",

@@ -5,7 +5,7 @@ its own y, so no rank can compute another's gradients; messages stay unchecked, 
 group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,11 @@ TOGETHER = "one step is that of all ranks' examples together"
 ORDERS = "every epoch has an order of its own"
 PARTS = "build makes the model, loss judges it"
 MOVED = "model and examples are moved to the device"
+BY_DDP = "the model is called through DDP, and the process group stays"
 SHIFT, SCALE = 0.37, 1.7  # the check's own build adds SHIFT to the weights; its loss is SCALE x the mean squared error
-PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's batch size); two ranks, because DDP starts slowly
-EPOCHS, INPUTS = 3, 2
+PLANS = ((2, 11, 3, 3), (3, 14, 2, 2))  # (ranks, examples, a rank's batch size, epochs); few ranks, because DDP starts slowly
+INPUTS = 2
+USUAL_SEEDS = (42, 123)
 USUAL_DECAYS, USUAL_MOMENTA = (1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 0.1), (0.5, 0.9, 0.99)
 NEAR_ZERO = 1e-8  # weights may be float32, and pass near 0 between values near 1
 
@@ -44,6 +46,7 @@ class DdpTrainingRun:
     inputs: Inputs
     batch_size: int
     rate: float
+    epochs: int
     shift: float = 0.0
     scale: float = 1.0
 
@@ -55,9 +58,19 @@ class DdpTrainingRun:
     def count(self) -> int:
         return len(self.inputs[0]["x"])
 
-    def orders(self, epochs: Iterable[int] = range(EPOCHS)) -> list[list[list[int]]]:
-        """Return the sampler's indices in order for DDP, by epoch and rank."""
-        return [library(self.count, self.n, 0, epoch) for epoch in epochs]  # 0: the sampler's default seed
+    def orders(self, epochs: Iterable[int] | None = None, seed: int = 0) -> list[list[list[int]]]:
+        """Return the sampler's indices in order for DDP, by epoch and rank. 0 is the sampler's default seed."""
+        return [library(self.count, self.n, seed, epoch) for epoch in (range(self.epochs) if epochs is None else epochs)]
+
+    def slope(self, rank: int, batch: Sequence[int], weights: np.ndarray) -> np.ndarray:
+        """Return the gradient of the mean squared error on a batch of the rank's examples."""
+        given = self.inputs[rank]
+        table = np.c_[given["x"], np.ones(self.count)][batch]
+        return 2 * table.T @ (table @ weights - given["y"][batch, 0]) / len(batch)
+
+    def start(self, rank: int) -> np.ndarray:
+        given = self.inputs[rank]
+        return np.append(given["weight"], given["bias"]) + self.shift
 
     @override
     def __str__(self) -> str:
@@ -65,8 +78,8 @@ class DdpTrainingRun:
 
 
 @exercise(
-    {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0},
-    seen={MOVED: evidence.OWN_PROCESS},
+    {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0, BY_DDP: 0.0},
+    seen={MOVED: evidence.OWN_PROCESS, BY_DDP: evidence.OWN_PROCESS},
     needs=needs.GROUP,
 )
 def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
@@ -77,25 +90,25 @@ def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
 
     `data` has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
     """
-    plain, other = (_lesson(*plan, arena.draws.getrandbits(32)) for plan in PLANS)
+    plain, other = (draw_lesson(*plan, arena.draws.getrandbits(32)) for plan in PLANS)
     with_parts = replace(other, shift=SHIFT, scale=SCALE)
     own_parts = Case(
         str(plain),
-        lambda: arena.group(fn, plain.inputs, EPOCHS, plain.batch_size, plain.rate),
+        lambda: arena.group(fn, plain.inputs, plain.epochs, plain.batch_size, plain.rate),
         lambda ended: _examine(ended.returned, plain),
     )
 
     checks_parts = Case(
         f"{other}, another model and another loss",
         lambda: arena.group(
-            fn, other.inputs, EPOCHS, other.batch_size, other.rate, SHIFT, SCALE, driver=ddp_parts.with_model_and_loss
+            fn, other.inputs, other.epochs, other.batch_size, other.rate, SHIFT, SCALE, driver=ddp_parts.with_model_and_loss
         ),
         lambda ended: _examine_parts(ended.returned, with_parts),
     )
     return [own_parts, checks_parts]
 
 
-def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
+def draw_lesson(n: int, count: int, batch_size: int, epochs: int, seed: int) -> DdpTrainingRun:
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(count, INPUTS))
     line = generator.normal(size=(INPUTS, 1))
@@ -106,53 +119,74 @@ def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
         weight, bias = generator.normal(size=(1, INPUTS)) + rank, generator.normal(size=1)
         inputs.append({"weight": weight, "bias": bias, "x": x, "y": y})
 
-    return DdpTrainingRun(inputs, batch_size, rate=float(generator.uniform(0.05, 0.1)))
+    return DdpTrainingRun(inputs, batch_size, rate=float(generator.uniform(0.05, 0.1)), epochs=epochs)
 
 
 def history(
     lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: float = 0.0, decay: float = 0.0,
-    owners: Sequence[int] | None = None,
+    owners: Sequence[int] | None = None, anew: bool = False, once: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Return the weights after each epoch of DDP training, computed in NumPy. Shape [epochs, inputs + 1].
 
     Each step takes the mean of the ranks' mean gradients, times `scale`, plus `keep` times the step before (1 if
-    gradients are never zeroed, else a momentum), plus `decay` times the weights. `start` is the rank whose weights come
-    first. `owners` are the ranks whose y the shares use; by default each share's own rank.
+    gradients are never zeroed, else a momentum; `anew`: not of an earlier epoch), plus `decay` times the weights. `once`: the
+    weights move at the end of an epoch alone. `start` is the rank whose weights come first. `owners` are the ranks whose y the
+    shares use; by default each share's own rank.
     """
-    if owners is None:
-        owners = range(lesson.n)
-    given = lesson.inputs[start]
-    weights = np.append(given["weight"], given["bias"]) + lesson.shift
-    table = np.c_[given["x"], np.ones(lesson.count)]
-    every_y = [lesson.inputs[rank]["y"][:, 0] for rank in owners]
-    by_epoch, kept = [], 0.0
+    owners = range(lesson.n) if owners is None else owners
+    weights = lesson.start(start)
+    by_epoch, kept = [], 0.0 * weights
 
     for shares in orders:
-        for first in range(0, len(shares[0]), lesson.batch_size):
-            slopes = []
-            for share, y in zip(shares, every_y, strict=True):
-                batch = share[first : first + lesson.batch_size]
-                slopes.append(2 * table[batch].T @ (table[batch] @ weights - y[batch]) / len(batch))
-            step = scale * lesson.scale * np.mean(slopes, axis=0) + decay * weights + keep * kept
-            weights = weights - lesson.rate * step
-            kept = step
-
+        if anew:
+            kept = 0.0 * weights
+        for batches in _steps(shares, lesson.batch_size):
+            slopes = [lesson.slope(rank, batch, weights) for rank, batch in zip(owners, batches, strict=True)]
+            kept = scale * lesson.scale * np.mean(slopes, axis=0) + decay * weights + keep * kept
+            if not once:
+                weights = weights - lesson.rate * kept
+        if once:
+            weights = weights - lesson.rate * kept
         by_epoch.append(weights)
 
     return np.stack(by_epoch)
 
 
+def histories_apart(lesson: DdpTrainingRun, orders: Sequence) -> list[np.ndarray]:
+    """Return each rank's history if gradients are averaged, but every rank began with weights of its own."""
+    weights = np.stack(list(map(lesson.start, range(lesson.n))))
+    by_epoch = []
+    for shares in orders:
+        for batches in _steps(shares, lesson.batch_size):
+            slopes = [lesson.slope(rank, batch, weights[rank]) for rank, batch in enumerate(batches)]
+            weights = weights - lesson.rate * lesson.scale * np.mean(slopes, axis=0)
+        by_epoch.append(weights)
+    return list(np.stack(by_epoch, axis=1))
+
+
+def _steps(shares: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[Sequence[int]]]:
+    """Yield each step's batches of an epoch, one for each share."""
+    for first in range(0, len(shares[0]), batch_size):
+        yield [share[first : first + batch_size] for share in shares]
+
+
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     """Return {complaint: the weights after DDP on each rank} of known mistakes."""
-    n, orders, never_anew = lesson.n, lesson.orders(), lesson.orders([0] * EPOCHS)
+    n, orders, never_anew = lesson.n, lesson.orders(), lesson.orders([0] * lesson.epochs)
     every = list(range(lesson.count))
     padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
-    in_order = [[padded[rank::n] for rank in range(n)]] * EPOCHS
+    in_order = [[padded[rank::n] for rank in range(n)]] * lesson.epochs
     own = lesson.batch_size
+    last = [[share[(len(share) - 1) // own * own :] for share in shares] for shares in orders]
+    of_rank_0 = [[shares[0]] * n for shares in orders]
+    # as DistributedSampler's drop_last cuts: each rank has a last example fewer
+    even = [[share[: lesson.count // n] for share in shares] for shares in orders]
     whole = [[share[: len(share) // own * own] for share in shares] for shares in orders]
 
     def on_all(*more: Any, **ways: Any) -> list[np.ndarray]:
         return [history(lesson, *more, **ways)] * n
+
+    everything = [[every] * n] * lesson.epochs
 
     def alone(start: Callable[[int], int], taken: Sequence) -> list[np.ndarray]:
         return [history(lesson, [[shares[r]] for shares in taken], start(r), owners=[r]) for r in range(n)]
@@ -166,7 +200,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         ] * n,
         "The smaller batch at the end of a share was left out: the loader's drop_last is False by default.": on_all(whole),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": on_all(in_order),
-        "Every rank took all examples: give the loader the sampler, sampler=….": on_all([[every] * n] * EPOCHS),
+        "Every rank took all examples: give the loader the sampler, sampler=….": on_all(everything),
         "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": on_all(orders, keep=1.0),
         **{
             f"The weights shrink by a little more at every step: the optimizer has weight_decay={decay:g}. A plain step is "
@@ -176,9 +210,24 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             f"Each step contains a part of the step before: the optimizer has momentum={keep:g}. A plain step is "
             "weights -= rate · gradient.": on_all(orders, keep=keep) for keep in USUAL_MOMENTA
         },
-        "The orders belong to epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": on_all(
-            lesson.orders(range(1, EPOCHS + 1))
-        ),
+        "The orders are those of epochs 1, 2, …, or of seed 1: sampler.set_epoch(0) comes first, and the sampler's seed stays 0.":
+            on_all(lesson.orders(range(1, lesson.epochs + 1))),
+        **{
+            f"The orders are those of the sampler's seed {seed}: leave it at 0.": on_all(lesson.orders(seed=seed))
+            for seed in USUAL_SEEDS
+        },
+        "These are the weights before each epoch: note them after it.": on_all([[[]] * n, *orders[:-1]]),
+        "The weights moved once an epoch, by the last step's gradients: optimizer.step() belongs into the loop over batches.":
+            on_all(last),
+        "The weights moved once an epoch, by the sum of all steps' gradients: zero_grad(), backward() and step() belong into "
+        "the loop over batches.": on_all(orders, keep=1.0, anew=True, once=True),
+        "The gradients of an epoch's earlier steps are still there: optimizer.zero_grad() at every step.":
+            on_all(orders, keep=1.0, anew=True),
+        "The sampler left examples out: its drop_last is False by default.": on_all(even),
+        "Every rank took rank 0's examples: the sampler asks the group for its rank by itself.": on_all(of_rank_0),
+        f"The steps are {own} times too short: the loss is a mean over the batch already.": on_all(orders, scale=1 / own),
+        "The ranks began with other weights, and kept them apart: DDP gives all ranks rank 0's when it wraps the model, unless "
+        "init_sync is False.": histories_apart(lesson, orders),
         "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": on_all(
             orders, scale=0.0
         ),
@@ -186,11 +235,15 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             orders, scale=n
         ),
         f"The steps are {n} times too short: DDP has divided by the number of ranks already.": on_all(orders, scale=1 / n),
+        **{
+            f"The ranks' gradients were added up and divided by {other}, but there are {n} ranks.":
+                on_all(orders, scale=n / other) for other in {2} - {n}
+        },
         "Each rank trained on its share alone, from weights of its own: nothing is wrapped in DistributedDataParallel, or "
         "the unwrapped model was called.": alone(lambda r: r, orders),
         "The ranks began alike and then each trained on its share alone: call the wrapped model. Its forward arms the "
         "hooks; ddp.module goes round it, and no_sync() disarms them.": alone(lambda r: 0, orders),
-        "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, [[every] * n] * EPOCHS),
+        "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, everything),
         "Each rank computed the gradients of all shares by itself: take one share a rank, and let DDP average.": [
             history(lesson, orders, owners=[r] * n) for r in range(n)
         ],
@@ -199,7 +252,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
 
 def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
     for rank, got in enumerate(returned):
-        complaint = _no_history(got, rank)
+        complaint = _no_history(got, rank, lesson.epochs)
         if complaint:
             return {ALIKE: UNEXAMINED, TOGETHER: complaint, ORDERS: UNEXAMINED}
 
@@ -209,12 +262,14 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     complaints = {
         ALIKE: f"ranks 0 and {apart[0]} hold different weights." if apart else None,
         TOGETHER: _first_difference(histories, right, start, epochs=1),
-        ORDERS: _first_difference(histories, right, start, epochs=EPOCHS),
+        ORDERS: _first_difference(histories, right, start, epochs=lesson.epochs),
     }
 
-    slip = first_slip(lambda by_rank: alike(np.stack(histories), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
-    if not slip:
-        slip = "Does the loader get the sampler, and no shuffle= of its own? Is the optimizer plain SGD with this rate?"
+    slip = ""
+    if any(complaints.values()):
+        slip = first_slip(lambda by_rank: alike(np.stack(histories), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
+    if not slip and not apart:
+        slip = "All ranks agree: so a step takes other examples than expected, or is longer or shorter."
     for held, complaint in complaints.items():
         if complaint:
             complaints[held] = f"{complaint} {slip}".strip()
@@ -226,8 +281,9 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
     """Examine the records of `ddp_parts.with_model_and_loss`. `lesson` has the model's shift and the loss's scale."""
     histories = [of_rank["returned"] for of_rank in returned]
-    if any(_no_history(got, rank) for rank, got in enumerate(histories)):
-        return {**_examine(histories, lesson), PARTS: UNEXAMINED, MOVED: UNEXAMINED}
+    unexamined = dict.fromkeys((PARTS, MOVED, BY_DDP), UNEXAMINED)
+    if any(_no_history(got, rank, lesson.epochs) for rank, got in enumerate(histories)):
+        return {**_examine(histories, lesson), **unexamined}
 
     weights = np.stack(list(map(rows_of, histories)))
     ignored = {
@@ -237,7 +293,7 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
     }
     for complaint, other in ignored.items():
         if all(alike(rows[0], history(other, other.orders([0]))[0], near_zero=NEAR_ZERO) for rows in weights):
-            return {**_examine(histories, other), PARTS: complaint, MOVED: UNEXAMINED}
+            return {**_examine(histories, other), **unexamined, PARTS: complaint}
 
     complaints = _examine(histories, lesson)
     complaints[PARTS] = UNEXAMINED if complaints[TOGETHER] else None
@@ -249,16 +305,21 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
         complaints[MOVED] = (
             "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
         )
+    complaints[BY_DDP] = None
+    if not all(of_rank["called"] for of_rank in returned):
+        complaints[BY_DDP] = "no DistributedDataParallel was called: wrap the model, and let DDP average."
+    elif not all(of_rank["group"] for of_rank in returned):
+        complaints[BY_DDP] = "the process group is gone: the caller made it, so the caller ends it."
     return complaints
 
 
-def _no_history(got: Any, rank: int) -> Complaint:
-    shape = f"the weights after each of {EPOCHS} epochs, a list of {EPOCHS} tensors of {INPUTS + 1} numbers"
+def _no_history(got: Any, rank: int, epochs: int) -> Complaint:
+    shape = f"the weights after each of {epochs} epochs, a list of {epochs} tensors of {INPUTS + 1} numbers"
     if not is_row(got):
         return f"rank {rank}: expected {shape}, got {kind_in_words(got)}"
 
     sizes = list(map(size, got))
-    if len(sizes) != EPOCHS or set(sizes) != {INPUTS + 1}:
+    if len(sizes) != epochs or set(sizes) != {INPUTS + 1}:
         return f"rank {rank}: expected {shape}, got {counted(len(sizes), 'row')} of {', '.join(map(str, sizes))} numbers"
 
     try:

@@ -1,7 +1,7 @@
 """Check of a training that saves on one rank, loads on all, and resumes where the last run ended.
 
-The check scripts everything shared (the training of an epoch, the file, the barrier), runs two ranks one after the
-other and compares their events; a rank other than 0 reads the file as of its last barrier, the oldest state it may
+The check scripts everything shared (the training of an epoch, the file, the barrier), runs three ranks one after the
+other and compares their events with rank 0's; a rank other than 0 reads the file as of its last barrier, the oldest state it may
 find. Saving on one process and loading on all is from the tutorial of PyTorch's DistributedDataParallel.
 """
 
@@ -122,7 +122,7 @@ def train_resumable(arena: Arena, fn: Callable) -> Iterable[Case]:
             held = f"a file with {counted(done, 'epoch')}"
 
         first = RankScript(0, begun)
-        for script in (first, RankScript(1, begun, rank_0=first)):
+        for script in (first, RankScript(1, begun, rank_0=first), RankScript(2, begun, rank_0=first)):
             given = (*copy.deepcopy(start), script.train_epoch, script.save, script.load, script.barrier)
             name = f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}"
             run = partial(arena.call, fn, script.rank, epochs, *given)
@@ -208,6 +208,10 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
             return f"{complaint}: the file is already complete ({counted(done, 'epoch')}). Train none, and return the checkpoint."
         if done and epochs[:1] == [0]:
             return f"{complaint}: it started over, although load() returned a checkpoint of {counted(done, 'epoch')}."
+        if not epochs:
+            return f"{complaint}: all ranks train, so train_epoch stands outside any `if rank == 0`."
+        if epochs[0] == expected[0]:
+            return f"{complaint}: the first is right, the last one is epochs - 1."
         return f"{complaint}: the first epoch to train is the number of finished epochs."
 
     for k, states in enumerate(script.trained_on):
@@ -224,7 +228,7 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
 
 
 def _wrong_meeting(script: RankScript) -> Complaint:
-    """Return a complaint if rank 1's barriers differ from rank 0's, so that both would wait forever; else None."""
+    """Return a complaint if another rank's barriers differ from rank 0's, so that both would wait forever; else None."""
     if script.rank_0 is None:
         return None
 

@@ -15,10 +15,12 @@ import numpy as np
 from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit import evidence
 from worldsize.checks.kit.draws import MOST_DRAWS, drawn_until
 from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.verdict import UNEXAMINED, Complaint
@@ -26,13 +28,16 @@ from worldsize.units import count as counted
 
 EQUAL_SHARES = "equal shares, and no example left out"
 SHUFFLED = "shuffled anew in every epoch, alike on all ranks"
-LIBRARYS = "the indices of the library's sampler"
+LIBRARYS = "the indices of the library's sampler, worked out by hand"
 EVEN = "exact where the examples divide evenly"
 PADDED = "exact in spite of padding"
 ALL_PADDING = "also where a rank has padding alone"
-PLANS = ((3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
+# (ranks, examples, seed, epoch); None: drawn
+PLANS = ((3, 12, None, 0), (4, 2, None, None), (4, 1, None, None), (7, 31, None, None), (1, 9, 0, 0))
 DRAWN = (4, range(14, 120, 4))  # comes first; the drawn number of examples is always two too few to share out evenly
+EPOCHS = range(1, 300)  # drawn from
 COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, property)
+MANY = (3, 70_001)  # ranks and examples of one set more; half of them are over 32,767, where int16 ends
 LABELS = 4
 MORE = 12  # sets of outcomes after the one that tells slips apart
 FOR_WORDS = 150  # draws before the most telling one is taken
@@ -42,7 +47,7 @@ ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 Epoch = list[list[int]]  # [rank] -> its indices
 
 
-@exercise({EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5})
+@exercise({EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5}, seen={LIBRARYS: evidence.RETURNED_AND_LIBRARY})
 def my_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """Check a sampler against torch's DistributedSampler.
 
@@ -50,13 +55,13 @@ def my_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """
     cases = []
     ranks, counts = DRAWN
-    for n, count in ((ranks, arena.draws.choice(counts)), *PLANS):
-        seed, epoch = _telling(count, n, arena.draws)
+    for n, count, *given in ((ranks, arena.draws.choice(counts), None, None), *PLANS):
+        seed, epoch = _telling(count, n, given, arena.draws)
         asked = [(count, rank, n, seed, epoch) for rank in range(n)]
         asked.append((count, 0, n, seed, epoch + 1))
-        run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+        run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers_by_hand)
         examine = partial(_examine, count=count, n=n, seed=seed, epoch=epoch)
-        cases.append(Case(f"{ranks_in_words(n)}, {counted(count, 'example')}", run, examine))
+        cases.append(Case(f"{ranks_in_words(n)}, {counted(count, 'example')}, epoch {epoch}", run, examine))
     return cases
 
 
@@ -73,8 +78,8 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
     return shares
 
 
-def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
-    """Draw a seed and an epoch whose right shares by the sampler do not look like a mistake by chance.
+def _telling(count: int, n: int, given: Sequence[int | None], draws: random.Random) -> tuple[int, int]:
+    """Draw a seed and an epoch whose right shares by the sampler do not look like a mistake by chance, unless they are `given`.
 
     Raises AssertionError as `drawn_until`.
     """
@@ -84,7 +89,11 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
         later = library(count, n, seed, epoch + 1)[0]
         return not _wrong_order(library(count, n, seed, epoch), later, epoch)
 
-    return drawn_until(tells, lambda: (draws.getrandbits(20), 1 + draws.randrange(9)), "my_share")
+    def draw() -> tuple[int, int]:
+        seed, epoch = given
+        return draws.getrandbits(20) if seed is None else seed, draws.choice(EPOCHS) if epoch is None else epoch
+
+    return drawn_until(tells, draw, "my_share")
 
 
 def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
@@ -106,14 +115,16 @@ def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> d
             return {EQUAL_SHARES: cover, SHUFFLED: UNEXAMINED, LIBRARYS: UNEXAMINED}
 
     order = _wrong_order(shares, later, epoch)
+    by_library = _BY_LIBRARY if answered["library"] else None
     return {
         EQUAL_SHARES: cover,
         SHUFFLED: order or resets("my_share", answered["drawn"]),
-        LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, library(count, n, seed, epoch), count),
+        LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, library(count, n, seed, epoch), count) or by_library,
     }
 
 
 _ORDERS_DIFFER = "the ranks' orders differ"
+_BY_LIBRARY = "the indices are right, but a DistributedSampler dealt them. Work them out by hand: shuffle, pad, deal."
 
 
 def _no_indices(got: Any, rank: int, count: int) -> Complaint:
@@ -166,11 +177,12 @@ def _wrong_order(shares: Epoch, later: list[int], epoch: int) -> Complaint:
     # few examples may come in this order by chance
     order = list(dict.fromkeys(_dealt(shares)))
     if len(order) > 4 and order == list(range(len(order))):
-        return "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch."
+        anew = "shuffle them, by seed and epoch." if epoch else "epoch 0 is shuffled as well, by seed and epoch."
+        return f"the examples come in the order 0, 1, 2, …: {anew}"
     if len(shares[0]) > 2 and later == shares[0]:
         return (
             f"rank 0 takes the same examples in the same order in epochs {epoch} and {epoch + 1}. Put the epoch "
-            f"into the seed, or every epoch repeats the first."
+            f"into the seed, or an epoch repeats another one."
         )
     return None
 
@@ -192,10 +204,10 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
         return f"the order is right, the padding is not: expected it from the beginning of the order, {order[count:]}."
 
     rank = next(rank for rank, share in enumerate(shares) if share != right[rank])
-    return (
-        f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) with a fresh "
-        f"torch.Generator, seeded with seed + epoch."
-    )
+    complaint = f"rank {rank}: expected {right[rank]}, got {shares[rank]}."
+    if len(shares) > 1 and list(map(sorted, shares)) == list(map(sorted, right)):
+        return f"{complaint} These are its examples in another order: leave them in the order in which they are dealt."
+    return f"{complaint} The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch."
 
 
 @exercise({EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}, needs=needs.GROUP)
@@ -213,18 +225,21 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
         outcomes = [_outcomes(n, count, arena.draws)]
         for _ in range(MORE):
             outcomes.append(_any_outcomes(count, arena.draws))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        ranks, many = MANY
+        if n == ranks:
+            outcomes.append(generator.integers(2, size=many) > 0)
 
-        order = _order(count, n)
-        shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(n)]
+        shares: list[list[tuple[dict[str, np.ndarray], int]]] = [[] for _ in range(n)]
         for right in outcomes:
-            labels = np.array([arena.draws.randrange(LABELS) for _ in right])
+            labels = generator.integers(LABELS, size=len(right))
             predicted = np.where(right, labels, (labels + 1) % LABELS)
             for rank in range(n):
-                own = order[rank::n]
-                shares[rank].append({"predicted": predicted[own], "labels": labels[own]})
+                own = _order(len(right), n)[rank::n]
+                shares[rank].append(({"predicted": predicted[own], "labels": labels[own]}, len(right)))
 
-        run = partial(arena.group, fn, shares, count, driver=on_ranks.on_each)
-        examine = partial(_examine_sets, outcomes=outcomes, held=held)
+        run = partial(arena.group, fn, shares, driver=on_ranks.on_each)
+        examine = partial(_examine_sets, given=shares, outcomes=outcomes, held=held)
         yield Case(f"{ranks_in_words(n)}, {count} examples", run, examine, _ALL_MEET)
 
 
@@ -232,14 +247,18 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
     return np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
 
 
-def _examine_sets(ended: ArenaResult, outcomes: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
+def _examine_sets(ended: ArenaResult, given: Sequence[Any], outcomes: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
     """Examine each rank's accuracy for each set of outcomes; the first set is the one that tells slips apart."""
     by_set = zip(*ended.returned, strict=True)
-    return {held: first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, outcomes, strict=True))}
+    complaint = first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, outcomes, strict=True))
+    after = zip(ended.inputs, given, strict=True)
+    kept = first_complaint(changed(held_then, share, "share", rank) for rank, (held_then, share) in enumerate(after))
+    return {held: complaint or though_right("the accuracies", kept)}
 
 
 _ALL_MEET = {
     HANG: "Does every rank call the all-reduce, even a rank with only padding? The others wait for it.",
+    "killed by SIGABRT": "gloo ends a process in which a collective gets a tensor of another length than on other ranks.",
 }
 
 
@@ -288,8 +307,13 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
         return None
 
     rank = int(wrong[0])
-    complaint = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {accuracies[rank]:.6f}."
+    complaint = f"rank {rank}: expected {right.sum():,} of {len(right):,} right, {exact:.6f}; got {accuracies[rank]:.6f}."
+    if len(right) == MANY[1]:
+        return f"{complaint} With fewer examples it is right: can the totals' dtype count this far? int16 ends at 32,767."
     slip = first_slip(lambda by_rank: alike(np.array(accuracies), np.array(by_rank), **ACCURACY), _slips(right, n))
+    if not slip and wrong.size == n - 1:
+        (alone,) = set(range(n)) - set(map(int, wrong))
+        slip = f"Only rank {alone} has it: dist.reduce gives a sum to one rank, dist.all_reduce to all."
     return f"{complaint} {slip}".strip()
 
 

@@ -1,4 +1,4 @@
-"""Answers that several labs share, for `heading.answered`: which rows grow, whether runs stay the same, who is faster.
+"""Answers that several labs share, for `heading.answered`: which rows grow, whether runs stay the same, who is first.
 
 Each has words for every outcome, and is None while an exercise is not yet written.
 """
@@ -56,6 +56,25 @@ def same(apart: Sequence[float] | None, rounding: float) -> str | None:
     if max(apart) < rounding:
         return f"yes, up to rounding ({worst})"
     return f"no, up to {worst} apart"
+
+
+def first(bars: Iterable[Any]) -> str | None:
+    """Say which of the bars of one group is first, or which tie: "ring", "ring and gloo tie", "4 of 6 tie".
+
+    `bars` are the `Timing` of a race; None where none is measured.
+    """
+    seconds, spreads_s, repeats_s = {}, {}, {}
+    for bar in bars:
+        if bar.measured_s is not None:
+            seconds[bar.name], repeats_s[bar.name] = bar.measured_s, bar.repeats_s
+            spreads_s[bar.name] = findings.spread(bar.repeats_s)
+
+    names = findings.foremost(findings.known(seconds), spreads_s, repeats_s)
+    if not names:
+        return None
+    if len(names) > 2:
+        return f"{len(names)} of {len(seconds)} tie"
+    return f"{findings.both(names)}{' tie' * (len(names) > 1)}"
 
 
 def quicker(bars: Iterable[Any]) -> str | None:

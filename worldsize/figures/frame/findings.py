@@ -177,6 +177,21 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     return f"{first} {holds} {word}, {most}; {last} {holds} {text(numbers[last])}"
 
 
+def foremost(
+    times_s: Mapping[str, float], spreads_s: Mapping[str, float], repeats_s: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """Return, for a finding, who is first in a race, and who ties: within a spread, and not slower in every repetition."""
+    if not times_s:
+        return []
+
+    best, tied = min(times_s, key=times_s.__getitem__), []
+    for name in leaders(times_s, largest=False, spreads=spreads_s):
+        slower = apart(repeats_s.get(name, ()), repeats_s.get(best, ()))  # in every repetition, however wide the spread
+        if not slower or tie(times_s[name], times_s[best]):
+            tied.append(name)
+    return tied
+
+
 def fastest(
     seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({}),
     repeats_s: Mapping[str, Sequence[float]] = MappingProxyType({}),
@@ -191,12 +206,7 @@ def fastest(
         return ""
 
     best, slowest = min(times_s, key=times_s.get), max(times_s, key=times_s.get)
-    tied = []
-    for name in leaders(times_s, largest=False, spreads=spreads_s):
-        slower = apart(repeats_s.get(name, ()), repeats_s.get(best, ()))  # in every repetition, however wide the spread
-        if not slower or tie(times_s[name], times_s[best]):
-            tied.append(name)
-
+    tied = foremost(times_s, spreads_s, repeats_s)
     if len(times_s) == 1:
         return f"{best} takes {units.seconds(times_s[best])}"
     word = "tie" if all(tie(times_s[name], times_s[best]) for name in tied) else "overlap"

@@ -38,7 +38,8 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
         return base.not_yet(", ".join(names))
 
     picture = Picture(8.5, 0.8 + 0.3 * len(names))
-    largest_s = max(filter(None, chain(*map(attrgetter("measured_s", "predicted_s"), rows))))
+    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
+    largest_s = max(filter(None, every_s))
     scale, unit = units.time_unit(largest_s)
     axes = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, (at, members) in zip(axes, panels.items(), strict=True):
@@ -49,8 +50,12 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     axes[0].set_ylim(len(names) - 0.4, -0.6)
 
     statement = finding(panels)
-    foretold = any(row.predicted_s for row in rows)
-    heading.head(picture, asks, statement, f"{NOTE}; dashed: predicted" if foretold else NOTE)
+    notes = [NOTE]
+    if any(len(row.repeats_s) > 1 for row in rows):
+        notes.append("bar: the middle run; thin line: from the shortest to the longest")
+    if any(row.predicted_s for row in rows):
+        notes.append("dashed: predicted")
+    heading.head(picture, asks, statement, "; ".join(notes))
     sentences = [f"{at}: {_words(names, members)}" for at, members in panels.items()]
     heading.tell(picture, asks, statement, *sentences)
     return picture
@@ -68,10 +73,11 @@ def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
 
 
 def _first(members: Mapping[str, Timing]) -> list[str]:
-    seconds, spreads_s = {}, {}
+    seconds, spreads_s, repeats_s = {}, {}, {}
     for name, row in members.items():
-        seconds[name], spreads_s[name] = row.measured_s, findings.spread(row.repeats_s)
-    return findings.leaders(seconds, largest=False, spreads=spreads_s)
+        seconds[name], repeats_s[name] = row.measured_s, row.repeats_s
+        spreads_s[name] = findings.spread(row.repeats_s)
+    return findings.foremost(findings.known(seconds), spreads_s, repeats_s)
 
 
 def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, Sequence[str]]) -> str:
@@ -106,9 +112,11 @@ def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing
             continue
 
         ax.barh(y, row.measured_s * scale, BAR_HEIGHT, facecolor=tones[name], **charts.FLAT)
-        end_s = row.measured_s
+        end_s = max(row.measured_s, *row.repeats_s, row.predicted_s or 0.0)
+        if len(row.repeats_s) > 1:
+            ends = [min(row.repeats_s) * scale, max(row.repeats_s) * scale]
+            ax.plot(ends, [y, y], color=base.INK, linewidth=tokens.THIN_PT, marker="|")
         if row.predicted_s is not None:
-            end_s = max(end_s, row.predicted_s)
             ends = [y - MARK_HEIGHT / 2, y + MARK_HEIGHT / 2]
             ax.plot([row.predicted_s * scale] * 2, ends, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (2, 1)))
         weight = "bold" if name in first else "normal"
