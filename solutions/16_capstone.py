@@ -65,7 +65,7 @@ def tried(fn, *args):
 #
 # "About 300 ms" can't be wrong. "300 ms, and nine times in ten between 280 and 320" can. Such an interval is **calibrated** if
 # it holds as often as it says: 90 % means nine times in ten. Too narrow is overconfident, too wide is useless. So a forecast
-# is three numbers: low, middle, high. Yours first, from what two and four ranks of this machine take.
+# is three numbers: low, middle, high. You make one first, from the times that two and four ranks of this machine take.
 
 # %%
 # Helper: the ring of lab 06, timed step by step
@@ -116,19 +116,19 @@ lab.predict("eight_low", "And the lower end of your interval of 90 %?", "ms")
 lab.predict("eight_high", "And its upper end?", "ms")
 
 # %% [markdown]
-# Now by a rule (Lab 06). With latency $\alpha$, bandwidth B and m bytes a ring of n ranks takes
+# Now forecast by a rule (Lab 06). With latency $\alpha$, bandwidth B and m bytes a ring of n ranks takes
 # $T(n)=2(n-1)\left(\alpha+\frac{m}{nB}\right)$. Two unknowns, $\alpha$ and $\frac mB$, and two measurements. Solve for them, and
 # $$T(8)=\tfrac72\,\bigl(T(4)-T(2)\bigr).$$
 # Steps scatter, by about the same *share* of their time on any number of ranks. So two things are uncertain: the line, because
 # the two means are, and the next step itself.
 
 # %% [markdown]
-# Independent errors add up as squares. Let s be the scatter of one step, as a share of it, and let k steps be measured: their
-# mean scatters by $\frac{s}{\sqrt k}$. Multiplied by a factor, an error grows by that factor.
+# Independent errors add up as squares. Let s be the scatter of one step, as a share of its time. The mean of k steps scatters
+# by $\frac{s}{\sqrt k}$. Multiply a number by a factor, and its error grows by that factor, too.
 #
-# If s is known, 90 % of a bell curve lies within 1.645 standard deviations. Here s is estimated from N steps, those on two and
-# on four ranks together, and so are two means. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2
-# degrees of freedom).
+# If s is known, 90 % of a bell curve lies within 1.645 standard deviations. Here s and two means are estimated from N steps,
+# those on two and on four ranks together. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2 degrees of
+# freedom).
 
 # %% [markdown]
 # The check knows its machines, so it computes how often your intervals hold: it should be nine times in ten, on average over
@@ -143,7 +143,7 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # %% tags=["exercise:forecast"]
 # Exercise 16.1: one more step, on 8 ranks
 def forecast(measured):
-    """(low, middle, high) in seconds of one more step on 8 ranks; the interval holds with 90 % probability.
+    """Return (low, middle, high) in seconds of one more step on 8 ranks, which lies in the interval with 90 % probability.
 
     `measured`: {2: [seconds, …], 4: [seconds, …]}, steps of one ring all-reduce, five or more each; they scatter by about the
     same share of their time on any number of ranks.
@@ -198,9 +198,9 @@ figures.intervals(
 )
 
 # %% [markdown]
-# On the left is this machine: one forecast against each of its steps on eight ranks. If most lie on one side, that is not bad
-# luck. Which side is it, and what could be the reason? **An interval from scatter alone says nothing about what the model
-# leaves out.** Keep that in mind: it comes back with 83 measured runs.
+# On the left is this machine: one forecast against each of its steps on eight ranks. If most steps lie on one side of the
+# middle, that is not bad luck. Which side is it, and what could be the reason? **An interval from scatter alone says nothing
+# about what the model leaves out.** Keep that in mind: it comes back with 83 measured runs.
 #
 # <details><summary>Compare</summary>Forecast too short: the formula treats the work of sending as free, and eight processes
 # share few cores. Too long: something slowed the steps on two or four ranks, and was gone when eight ran.</details>
@@ -213,11 +213,11 @@ figures.intervals(
 # %% [markdown]
 # ## From 8 to 10,240
 #
-# $\alpha$ and $\frac mB$ give every T(n). How far may one go? Two forecasters: the formula, with $\alpha$ and $\frac mB$ from
-# two and four ranks; and `simulate`, which runs the same function on n simulated ranks, with the link as specified.
+# $\alpha$ and $\frac mB$ give every T(n). How far may one go? Forecast in two ways: by the formula, with $\alpha$ and $\frac
+# mB$ from two and four ranks, and by `simulate`, which runs the same function on n simulated ranks, with the link as specified.
 
 # %%
-lab.predict("far", "The same ring on 10,240 ranks, 20 MB/s and 10 ms: how many seconds for one step?", "s")
+lab.predict("far", "The same ring on 10,240 ranks, 20 MB/s and 10 ms: how many seconds does one step take?", "s")
 
 # %%
 def by_formula(n, on_two, on_four):
@@ -283,8 +283,8 @@ figures.two_level_rings(nodes=4, per_node=4)
 # %% [markdown]
 # Three collectives from Lab 06 are given: `reduce_scatter(fabric, x)` returns this rank's part of the sum (part k of
 # `x.tensor_split(n)` for rank k) and does not change x; `all_reduce(fabric, x)` puts the sum into x; `all_gather(fabric, x)`
-# fills x with everybody's part; yours must already lie in x. They take any fabric. A `Group` is one: some ranks, counted from
-# 0.
+# fills x with the parts of all ranks, and this rank's part must already be in x. All three take any fabric, also a `Group`:
+# some of the ranks, numbered from 0.
 
 # %%
 # Set-up
@@ -319,8 +319,8 @@ lab.predict("leaves_two", "And with two levels?", "times")
 def two_level_all_reduce(fabric, x, per_node):
     """Leave the sum of all ranks' x, of shape [elements], in x; nodes have `per_node` ranks, which divides the world size.
 
-    Each rank sends 2 (nodes − 1)/nodes of its shard to other nodes, and 2 (per_node − 1)/per_node of x inside, at the same time
-    as all the others; nothing else. Returns x.
+    A shard is 1/per_node of x. Each rank sends 2 (nodes − 1)/nodes of its shard to other nodes, 2 (per_node − 1)/per_node of x
+    inside its node, and nothing else. All ranks send at the same time. Returns x.
     """
     ### BEGIN SOLUTION
     node, place = divmod(fabric.rank, per_node)
@@ -336,7 +336,7 @@ def two_level_all_reduce(fabric, x, per_node):
 check.two_level_all_reduce(two_level_all_reduce)
 
 # %% [markdown]
-# Now on eight real ranks in two nodes of four. Every message is in the record, so what leaves a node can be counted.
+# Run it on eight real ranks in two nodes of four. Every message is in the record, so what leaves a node can be counted.
 
 # %%
 def add_up(fabric, all_reduce, *more):
@@ -366,7 +366,7 @@ figures.links(real["two levels"])
 
 # %%
 lab.predict("levels", "10,240 ranks: how many times as long as two levels does one ring take?", "times")
-lab.predict("levels_16", "And 16 ranks, two nodes?", "times")
+lab.predict("levels_16", "And on 16 ranks, two nodes of 8?", "times")
 
 # %%
 nodes = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("100 GB/s", "10 us"))
@@ -402,14 +402,15 @@ for (n, ring_s), (_, two_s), times in zip(*raced.values(), ratio):
 # There need not be a single number of ranks from which two levels pay off. **In one sentence:** with two nodes, with eight,
 # with a thousand: what do two levels win or lose, each time?
 #
-# <details><summary>Compare</summary>Two nodes: bytes. A node's tensor leaves once instead of nearly twice. Thousands of ranks:
-# steps, and with them latencies: between nodes there are an eighth as many. In between they may lose (a ratio below 1): the
-# three stages come one after the other, while a ring keeps the card and the links inside busy at once.</details>
+# <details><summary>Compare</summary>With two nodes they save bytes: a node's tensor leaves once instead of nearly twice. With
+# thousands of ranks they save steps, and so latencies: between nodes there are an eighth as many. In between two levels may
+# lose (a ratio below 1): their three stages come one after the other, while a ring keeps the card and the links inside busy at
+# once.</details>
 
 # %% [markdown]
-# Libraries send a tensor in pieces that follow each other through the stages, which removes that loss. And the model has one
-# card a node. Many real nodes have one for each GPU; one ring uses only one of them, two levels use all. Congestion in
-# switches is left out. Turn the knobs: when does the ring keep up?
+# Libraries send a tensor in pieces that follow each other through the stages, which removes that loss. The nodes here have one
+# card. Many real nodes have one for each GPU: there one ring uses a single card, and two levels use all. Congestion in switches
+# is left out. Turn the knobs: when does the ring keep up?
 
 # %%
 def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
@@ -449,8 +450,8 @@ figures.curves(
 # %% [markdown]
 # In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
 # **double binary tree**: each half of the tensor takes one of two trees, in pieces that follow each other (Sanders, Speck and
-# Träff, 2009). A leaf in one passes data on in the other. Below are the places of eight ranks. Do all keep this rule? And why
-# can't seven?
+# Träff, 2009). A rank that is a leaf in one tree passes data on in the other. Below are the places of eight ranks in both
+# trees. Does every rank keep this rule? And why can't seven ranks keep it?
 
 # %%
 for rank in range(8):
@@ -488,8 +489,8 @@ figures.curves(
 # ## 109 runs of real clusters
 #
 # Now the real thing. J. Bang and others measured 109 training steps of GPT models on A100 clusters (*vTrain*, MICRO 2024,
-# [arXiv:2312.12391](https://arxiv.org/abs/2312.12391)). You get the 26 on 64 GPUs, and 1,440 on a single node of 8. This
-# notebook shows the seconds of the other 83, on 256 and 512 GPUs, once your forecast of them is **sealed**.
+# [arXiv:2312.12391](https://arxiv.org/abs/2312.12391)). You get the seconds of the 26 on 64 GPUs, and of 1,440 on a single
+# node of 8. This notebook shows the seconds of the other 83, on 256 and 512 GPUs, once your forecast of them is **sealed**.
 #
 # They are not locked away: `datasets/vtrain-multi.csv` holds all 109, open, beside this course. Don't look. Nobody would know,
 # but a forecast made with the answer in hand says nothing about your model or your interval.
@@ -559,10 +560,10 @@ def counts(row):
 # %% [markdown]
 # Each copy has m = global_batch / (data · micro_batch) micro-batches. On p stages a step lasts as long as m + p − 1
 # micro-batches on one stage: m and the bubble (Lab 03). Each of these takes layers / p **layer turns** and a `hop`. Only the
-# last stage has the head: m times. `gradients` come once a step.
+# last stage has the head, once for each of the m micro-batches. `gradients` come once a step.
 #
-# Which bytes stay? Ranks that share a layer are neighbours, so `tensor` stays in the node with up to 8 of them, and leaves
-# beyond that. `hop` and `gradients` stay if all the GPUs are one node, and leave otherwise.
+# Which bytes stay in a node? Ranks that share a layer are neighbours: where up to 8 ranks share one, the bytes of `tensor` stay,
+# and where more do, they leave. `hop` and `gradients` stay if all the GPUs are one node, and leave otherwise.
 
 # %% [markdown]
 # The fit is given. `robust_fit.fit(parts, seconds)` takes a table of these five numbers a row, `parts` [rows, 5], and finds
@@ -580,7 +581,7 @@ for name, rows in sources.items():
 
 # %%
 lab.predict("off", "The 83 runs: by how many % will your middle be off, on average?", "%")
-lab.predict("trap", "All five constants fitted to the 26 alone are 6 % off there. By how many % on the 83?", "%")
+lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By how many % are they off on the 83?", "%")
 
 # %% [markdown]
 # Two decisions are yours. **Which rows give which constant? How wide is the interval?** Nine in ten rows that you have not
@@ -603,7 +604,7 @@ lab.predict("trap", "All five constants fitted to the 26 alone are 6 % off there
 # %% tags=["exercise:predict_steps"]
 # Exercise 16.3: from 64 GPUs to 512
 def predict_steps(few, single_node, rows):
-    """[(low, middle, high), …] in seconds, for each of `rows`; nine in ten should lie between low and high.
+    """Return [(low, middle, high), …] in seconds, one for each of `rows`; nine in ten should lie between low and high.
 
     few, single_node: rows with "iteration_s", the measured seconds; rows: without. Every row is a dict as above.
     """
@@ -674,10 +675,11 @@ if ready:
           f"{width[len(few):].mean():.1f} % on average, {width.max():.0f} % at most")
 
 # %% [markdown]
-# **In one sentence:** your forecasts of the 26 stay as good with each draw of the single node. What does your interval know?
+# **In one sentence:** the draws change your forecasts of the 26 by the first of these shares, those of the 83 by the second.
+# What does your interval know of the second?
 #
 # <details><summary>Compare</summary>Nothing, if it comes from the 26 alone: there the constant of the matrix products makes up
-# for another one for memory traffic. On wider models it does not.</details>
+# for another constant of memory traffic. On wider models it does not.</details>
 
 # %% [markdown]
 # ### Sealed, then opened
@@ -733,7 +735,7 @@ for off, row in farthest[:5]:
 # this is the reason.</details>
 
 # %% [markdown]
-# The points. This check tells about the 83 too, so it comes after the seal.
+# Now the points. This check tells about the 83 too, so it comes after the seal.
 
 # %% tags=["check:predict_steps"] points=2
 check.predict_steps(predict_steps)
@@ -854,7 +856,7 @@ lab.measure("least", math.ceil(16 * training_step.parameters(model) / 80e9))
 # %% tags=["exercise:best_plan"]
 # Exercise 16.4: the fastest plan that fits
 def best_plan(model, gpus, global_batch, memory_bytes):
-    """A dict of tensor, pipeline, data, micro_batch and recomputed, no more: the fastest plan that fits; None where none does.
+    """Return the fastest plan that fits, as a dict of tensor, pipeline, data, micro_batch and recomputed; None where none fits.
 
     `model`: a dict, for Transformer(**model). tensor · pipeline · data = gpus; tensor divides heads, pipeline divides layers,
     data · micro_batch divides global_batch. It fits if training_step.memory, all parts, is at most memory_bytes; the
@@ -943,7 +945,8 @@ print(f"Megatron-LM's rule 8TP/(nX), worked out here: {published:.1f} days")
 # is kept is the **goodput**. Assume a restart of 5 minutes, and that all ranks together write 100 GB/s.
 
 # %%
-lab.predict("ten_times", "10,240 GPUs instead of 1,024, the same batch: how many times as fast, if nothing fails?", "times")
+asks = "10,240 GPUs instead of 1,024, the same batch: how many times as fast is training, if nothing fails?"
+lab.predict("ten_times", asks, "times")
 lab.predict("kept", "And how many % of its time is work that is kept, with failures?", "%")
 
 # %%
@@ -1059,10 +1062,11 @@ lab.measure("hidden_more", 100 * saved[most] / sums_s)
 for v in chunked:
     print(f"chunks {v}: of {sums_s:.2f} s for the sums {100 * saved[v] / sums_s:.0f} % hide")
 one_queue = Nodes(16, inside=card, between=card)
-print(f"1 chunk, sums and activations in one queue of one card: a step of {rehearsed_s(1, True, one_queue):.2f} s")
+print(f"1 chunk: a step takes {rehearsed_s(1, False, apart):.2f} s without overlap, {rehearsed_s(1, True, apart):.2f} s with it,")
+print(f"and {rehearsed_s(1, True, one_queue):.2f} s if sums and activations wait in one queue of one card")
 
 # %% [markdown]
-# More chunks hide more of the sums, and the last line is slower than no overlap at all. Why?
+# Do more chunks hide more of the sums? And which of the last three steps is the longest? Say why, both times.
 #
 # <details><summary>Compare</summary>Without chunks a stage's gradients are complete only in its last micro-batch, and one
 # backward is short. With chunks those of the upper layers are complete one or more groups of micro-batches sooner. In one
@@ -1108,8 +1112,8 @@ for batch in (24, 48, 96, 192):
 # %% [markdown]
 # ### How sure?
 #
-# Your own 83 intervals say how far a forecast of a step may be off. Carried over to the plan, whose seconds use the course's
-# constants, with everything else taken as it is:
+# Your own 83 intervals say how far a forecast of a step may be off. Carry this over to the plan, whose seconds use the course's
+# constants, and take everything else as it is:
 
 # %%
 if opened and large_gpus in plans:
@@ -1129,8 +1133,8 @@ if opened and large_gpus in plans:
 
 # %% [markdown]
 # For comparison: MegaScale reports 55.2 % of the sheet's FLOP/s on 12,288 GPUs (Jiang and others, 2024,
-# [arXiv:2402.15627](https://arxiv.org/abs/2402.15627)), with another model and batch. What is your last line's share, and
-# which item of this list may explain the gap?
+# [arXiv:2402.15627](https://arxiv.org/abs/2402.15627)), with another model and batch. What share has the
+# last line of your table of GPUs, and which item of the list above may explain the gap?
 
 # %% [markdown]
 # ## What PyTorch says at 10,000

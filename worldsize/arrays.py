@@ -22,12 +22,14 @@ def tensors(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Convert tensors of torch and TensorFlow to NumPy arrays, also inside lists, tuples and dicts. A value per replica becomes a
-    tuple; numbers, text and None stay; anything else becomes the name of its type."""
+    """Convert tensors of torch and TensorFlow to NumPy arrays, also inside lists, tuples and dicts. A range and a value per
+    replica become a tuple; numbers, text and None stay; anything else becomes the name of its type."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         return value.detach().cpu().numpy().copy()
     if isinstance(value, (list, tuple)):
         return tuple(plain(v) for v in value)
+    if isinstance(value, range):
+        return tuple(value)  # goes for a list: it has a length, and can be gone through again
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, slice):

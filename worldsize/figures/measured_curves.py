@@ -220,7 +220,10 @@ def finding(
         return findings.line(apart, near)
     if not known:
         ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
-        courses = _of_formulas([row for row in rows if row.predicted and not row.limit], at, value)
+        computed = [row for row in rows if row.predicted and not row.limit]
+        courses = _of_formulas(computed, at, value)
+        if growth:
+            courses = [findings.course(row.name, row.predicted, at, value) for row in computed]
         if courses and any(row.measured for row in rows):
             courses[0] = f"predicted: {courses[0]}"
         return findings.line(*ends, *courses)

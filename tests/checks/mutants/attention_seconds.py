@@ -64,6 +64,31 @@ answers.mistake("no_latency_of_an_exchange", {"latencies = 2": "latencies = 0"},
 answers.mistake("whole_rows_to_each", {"rows_bytes * (n - 1) / n": "rows_bytes * (n - 1)"},
     "Each other rank gets 1/n of the rows")
 answers.mistake("all_the_work", {'layer["work_s"] / n\n': 'layer["work_s"]\n'}, "Each rank has 1/n of the work")
+answers.mistake("one_latency_for_both_exchanges", {"latencies = 2": "latencies = 1"}, "There are two exchanges")
+answers.mistake("messages_of_an_exchange_side_by_side", {"rows_bytes * (n - 1) / n": "rows_bytes / n * (n > 1)"},
+    "only their latencies overlap, their bytes add up on its card")
+answers.mistake("each_rank_works_on_a_block_alone", {'layer["work_s"] / n\n': 'layer["work_s"] / n**2\n'},
+    "A rank has all pairs of its heads: 1/n of the work")
+answers.mistake("the_heads_first", {
+    "return ring, latencies": "return latencies",
+    '+ layer["work_s"] / n\n': '+ layer["work_s"] / n, ring\n',
+}, "expected the seconds round the ring first")
+answers.mistake("one_heads_width", {"heads * layer": "layer"},
+    ("A block holds all heads", "A row has the numbers of all heads"))
+answers.mistake("a_byte_for_each_number", {' * layer["item_bytes"]': ""},
+    ("each number has item_bytes bytes", "Each number has item_bytes bytes"))
+answers.mistake("four_bytes_for_each_number", {' * layer["item_bytes"]': " * 4"},
+    "Each number has item_bytes bytes, 2 here, not 4")
+answers.mistake("two_bytes_for_each_number", {' * layer["item_bytes"]': " * 2"},
+    ("each number has item_bytes bytes", "Each number has item_bytes bytes, 4 here, not 2"))
+answers.mistake("heads_of_128_numbers", {'layer["head_width"]': "128"}, "expected")
+answers.mistake("the_latency_beside_the_work", {
+    'sent_s = layer["latency_s"] + 2': "sent_s = 2",
+    RING: 'ring = (n - 1) * (layer["latency_s"] + max(block_s, sent_s)) + block_s',
+}, "so work hides it too")
+answers.mistake("the_whole_sequence_travels", {'layer["tokens"] / n * heads': 'layer["tokens"] * heads'},
+    ("A block has 1/n of the tokens", "expected"))
+answers.mistake("in_milliseconds", {RING: RING + "\nring *= 1e3"}, "return seconds, not milliseconds")
 answers.mistake("hides_the_exchanges", {
     """
         return ring, latencies * layer["latency_s"] + exchanged / layer["bytes_per_s"] + layer["work_s"] / n

@@ -188,6 +188,29 @@ answers.mistake("tensor_in_powers_of_two", {
 answers.mistake("tensor_inside_the_node_alone", {
     "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.tensor <= 8]",
 }, "6.5 B with 7 layers", "got None", "A plan that fits takes", "try every divisor")
+answers.mistake("as_many_micro_batches_as_stages_at_least", {
+    "list(plans(model, gpus, global_batch))":
+        "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batches >= plan.pipeline]",
+}, "39 B, 96 GPUs", "another plan that fits takes", "pipeline")
+answers.mistake("at_most_16_sequences_at_a_time", {
+    "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch <= 16]",
+}, "0.1 B, 2 GPUs", "micro_batch differs")
+answers.mistake("needs_room_to_spare", {"held(model, plan) <= memory_bytes": "held(model, plan) < memory_bytes"},
+    "1.3 B, 8 GPUs of 66.9513 GB", "another plan that fits takes")
+answers.mistake("the_usual_vocabulary", {
+    "found = list(plans(model, gpus, global_batch))": """
+        model = {**model, "vocabulary": 51_200}
+        found = list(plans(model, gpus, global_batch))
+    """,
+}, "1.3 B and 256,000 words", "GB per GPU", "a GPU has 16 GB")
+answers.mistake("the_usual_number_of_tokens", {
+    "found = list(plans(model, gpus, global_batch))": """
+        model = {**model, "tokens": 2_048}
+        found = list(plans(model, gpus, global_batch))
+    """,
+}, "1.3 B, 8 GPUs of 80 GB", "micro_batch differs")
+answers.mistake("writes_into_the_model", {"return chosen(best)": 'model["gpus"] = gpus\nreturn chosen(best)'},
+    "model was changed in place")
 answers.mistake("equal_parts_of_the_batch_alone", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batches % plan.pipeline == 0]",

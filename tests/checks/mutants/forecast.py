@@ -121,6 +121,8 @@ def from_the_extremes(measured):
 
 answers.mistake("no_interval_at_all", {"return middle - half, middle, middle + half": "return middle, middle, middle"},
     "few steps", ": 0% of the next steps on 8 ranks lie in the intervals")
+answers.mistake("drops_a_step_to_warm_up", {"middle, scatter": "measured[2].pop(0)\nmiddle, scatter"},
+    "measured was changed in place")
 answers.mistake("the_middle_alone", {"return middle - half, middle, middle + half": "return middle"},
     "expected three numbers, (low, middle, high) in seconds")
 answers.mistake("the_half_width_in_the_place_of_the_ends",

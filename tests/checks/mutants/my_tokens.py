@@ -41,6 +41,7 @@ def dealt_out_in_short_strips(rank, world_size, length):
     return tuple(token for token in range(length) if token // 2 % world_size == rank)
 
 
+answers.twin("a_range", {"list(range(rank, length, world_size))": "range(rank, length, world_size)"})
 answers.twin("a_list_of_tensors", {"list(range(rank, length, world_size))": "list(torch.arange(rank, length, world_size))"})
 
 answers.mistake("in_a_row", {"list(range(rank, length, world_size))":
@@ -56,6 +57,10 @@ answers.mistake("gives_all_to_each", {"range(rank, length, world_size)": "range(
 answers.mistake("says_how_many", {"list(range(rank, length, world_size))": "length // world_size"},
     "rank 0: expected the numbers of its tokens, got a int")
 answers.mistake("returns_nothing", {"return list": "list"}, "expected the numbers of its tokens, got None")
+answers.mistake("a_mask", {"list(range(rank, length, world_size))": "torch.arange(length) % world_size == rank"},
+    "expected the numbers of its tokens, got a mask")
+answers.mistake("a_generator", {"list(range(rank, length, world_size))": "(t for t in range(rank, length, world_size))"},
+    "got a generator (make it a list, which can be iterated twice)")
 answers.mistake("in_floats", {"list(range(rank, length, world_size))": "[float(t) for t in range(rank, length, world_size)]"},
     "expected whole numbers, got 0.0")
 
@@ -79,6 +84,22 @@ def at_random(rank, world_size, length):
     tokens = list(range(length))
     random.Random(7).shuffle(tokens)
     return tokens[rank::world_size]
+
+
+@answers.is_wrong("Late tokens see more keys", "1.02 x is allowed")
+def even_on_the_usual_numbers_of_ranks(rank, world_size, length):
+    """Zigzag where the ranks are few; elsewhere a front half and a back half in a row."""
+    if world_size in (1, 2, 3, 4, 7) or length < 100:
+        return folded(rank, world_size, length)
+    return folded_from_the_middle(rank, world_size, length)
+
+
+@answers.is_wrong("no rank owns 4 tokens of 10", "3 ranks, 10 tokens")
+def folded_without_the_rest(rank, world_size, length):
+    """Zigzag in parts of equal length: what is left over belongs to nobody."""
+    size = length // (2 * world_size)
+    back = 2 * world_size - 1 - rank
+    return [*range(rank * size, (rank + 1) * size), *range(back * size, (back + 1) * size)]
 
 
 @answers.is_wrong("keys and values take memory on each")

@@ -268,6 +268,16 @@ answers.mistake("twice_as_long_or_half", {'np.quantile(off, 0.9, method="higher"
 answers.mistake("an_interval_of_the_mean",
     {'np.quantile(off, 0.9, method="higher")': "1.645 * off.std() / len(off) ** 0.5"},
     "rows lie in your intervals", "at least 85 % must")
+answers.mistake("sorts_the_few", {
+    "middles, off = fitted": 'few.sort(key=lambda row: row["iteration_s"])\nmiddles, off = fitted',
+}, "few was changed in place")
+answers.mistake("notes_its_middles_in_the_rows", {
+    "return intervals": """
+        for row, middle in zip(rows, middles, strict=True):
+            row["iteration_s"] = float(middle)
+        return intervals
+    """,
+}, "rows was changed in place")
 answers.mistake("middles_alone", {'intervals(middles, np.quantile(off, 0.9, method="higher"))': "middles"},
     "row 0: expected (low, middle, high) in seconds")
 answers.mistake("in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"},

@@ -63,6 +63,10 @@ answers.twin("makes_room_before_the_work", {
     "coming = [x.new_empty(rows, x.shape[1]) for x in (k, v)]": "",
 })
 
+answers.twin("begins_at_minus_infinity", {
+    "top, total, weighted = None, 0.0, 0.0": 'top, total, weighted = task["q"].new_full((len(k), 1), -torch.inf), 0.0, 0.0',
+})
+
 
 @answers.is_right
 def by_log_sum_exp(fabric, task):
@@ -176,6 +180,20 @@ answers.mistake("takes_exp_without_a_greatest_score", {
         sums, values, greatest = sums * torch.exp(greatest), values * torch.exp(greatest), torch.zeros_like(greatest)
     """,
 }, "3 ranks, 8 tokens in a row, width 3, not causal", "scores without their greatest subtracted")
+answers.mistake("begins_at_zero", {
+    "top, total, weighted = None, 0.0, 0.0": 'top, total, weighted = task["q"].new_zeros(len(k), 1), 0.0, 0.0',
+}, "all scores near −12,000", "begin with the first block's greatest score, or with −∞, not with 0")
+answers.mistake("begins_at_a_low_number", {
+    "top, total, weighted = None, 0.0, 0.0": 'top, total, weighted = task["q"].new_full((len(k), 1), -1e4), 0.0, 0.0',
+}, "all scores near −12,000", "begin with the first block's greatest score, or with −∞, not with 0")
+answers.mistake("one_greatest_score_for_all_queries", {
+    "new = greatest if top is None else torch.maximum(top, greatest)":
+        "new = (greatest if top is None else torch.maximum(top, greatest)).amax()",
+}, "every query has a greatest score of its own")
+answers.mistake("takes_the_new_greatest_scores_if_any_grew", {
+    "new = greatest if top is None else torch.maximum(top, greatest)":
+        "new = greatest if top is None or (greatest > top).any() else top",
+}, "NaN comes from 0/0 or 0 · ∞ here: a query that sees no key of a block")
 answers.mistake("forgets_to_divide", {"return weighted / total": "return weighted"}, "was not divided by the sum of exp")
 answers.mistake("starts_at_minus_infinity_in_float32", {
     "top, total, weighted = None, 0.0, 0.0": """
@@ -199,13 +217,13 @@ answers.mistake("stops_a_round_early", {
 answers.mistake("forgets_what_came_before", {TOTAL: "total = sums * part_scale", WEIGHTED: "weighted = values * part_scale"},
     "These are the rows of the last block alone")
 answers.mistake("masks_all_as_its_own", {"attend(fabric, task, source, k, v)": "attend(fabric, task, rank, k, v)"},
-    ("Every block was masked as if it were the rank's own", "The size of tensor a", "must match the size"))
+    ("Every block was masked as if it were the rank's own", "name the rank that owns the block at hand"))
 answers.mistake("masks_as_if_it_came_from_the_other_side",
     {"attend(fabric, task, source, k, v)": "attend(fabric, task, (rank + step) % n, k, v)"},
-    ("A block was masked as if blocks came from the next rank", "must match the size"))
+    ("A block was masked as if blocks came from the next rank", "name the rank that owns the block at hand"))
 answers.mistake("masks_as_the_block_that_comes",
     {"attend(fabric, task, source, k, v)": "attend(fabric, task, (source - 1) % n, k, v)"},
-    ("A block was masked as the one that comes after it", "must match the size"))
+    ("A block was masked as the one that comes after it", "name the rank that owns the block at hand"))
 answers.mistake("lays_no_mask",
     {"attend(fabric, task, source, k, v)": "attend(fabric, task | {'causal': False}, source, k, v)"}, "There is no mask")
 answers.mistake("takes_all_blocks_for_equally_long", {
@@ -216,6 +234,12 @@ answers.mistake("takes_the_length_of_the_block_at_hand", {
 }, "4 ranks, 11 tokens", "Blocks differ in length where the ranks do not divide the tokens")
 answers.mistake("receives_keys_alone_and_keeps_its_values", {"k, v = coming": "k = coming[0]"},
     ("element 0", "must match", "mat1 and mat2"), harmless_at=(1,))
+answers.mistake("receives_values_as_keys", {"for x in coming:": "for x in coming[::-1]:"},
+    "Keys and values change places on the way", harmless_at=(1,))
+answers.mistake("receives_into_float32", {"x.new_empty(rows, x.shape[1])": "torch.empty(rows, x.shape[1])"},
+    "expected float32[3, 4], which is what `out` is", "Give the tensors that you receive into the dtype of the block")
+answers.mistake("turns_the_list_of_tokens", {"return weighted / total": 'task["tokens"].reverse()\nreturn weighted / total'},
+    'task["tokens"] was changed in place', harmless_at=(1,))
 
 answers.mistake("sends_the_last_block_home", {
     """
@@ -270,6 +294,22 @@ answers.mistake("waits_for_the_next_block_first", {
                 fabric.recv(x, frm=(rank - 1) % n)
     """: "",
 }, "the rows are right, but rank 0 waits for block 2 of 3 before it works on the current one")
+answers.mistake("waits_for_the_next_keys_first", {
+    "greatest, sums, values = attend(fabric, task, source, k, v)": """
+        if step < n - 1:
+            coming = [x.new_empty(len(task["tokens"][(source - 1) % n]), x.shape[1]) for x in (k, v)]
+            fabric.recv(coming[0], frm=(rank - 1) % n)
+        greatest, sums, values = attend(fabric, task, source, k, v)
+    """,
+    """
+            rows = len(task["tokens"][(source - 1) % n])
+            coming = [x.new_empty(rows, x.shape[1]) for x in (k, v)]
+            for x in coming:
+                fabric.recv(x, frm=(rank - 1) % n)
+    """: """
+            fabric.recv(coming[1], frm=(rank - 1) % n)
+    """,
+}, "the rows are right, but rank 0 waits for part of block 2 of 3 before it works on the current one")
 answers.mistake("forgets_to_wait", {
     """
             for handle in handles:

@@ -148,7 +148,15 @@ answers.mistake("drops_nothing", {
     "places = first_of_each(fabric, task)": "places = first_of_each(fabric, task | {'capacity': None})",
 }, "dropped the tokens at []", "An expert takes 2 of a rank's tokens at most")
 answers.mistake("says_how_many_were_dropped", {DROPPED: "return y, len(x) - sum(map(len, places))"},
-    "expected the places of the dropped tokens as whole numbers")
+    "expected the places of the dropped tokens in a list, got a int, 0")
+answers.mistake("names_the_dropped_in_a_set", {DROPPED: "return y, set(range(len(x))) - set(sum(places, []))"},
+    "expected the places of the dropped tokens in a list, got a set")
+answers.mistake("masks_the_dropped", {
+    DROPPED: "return y, torch.tensor([place not in sum(places, []) for place in range(len(x))])",
+}, "as whole numbers, got a mask: mask.nonzero().flatten() has them")
+answers.mistake("names_the_experts_of_the_dropped", {
+    DROPPED: 'return y, [e for place, e in enumerate(task["chosen"]) if place not in sum(places, [])]',
+}, ("Are these the experts that the dropped tokens chose?", "An expert takes", "The capacity is for"))
 answers.mistake("returns_rows_alone", {DROPPED: "return y"},
     "expected two things, the rows and the places of the dropped tokens, got a tensor of shape")
 answers.mistake("names_the_kept", {DROPPED: "return y, sorted(sum(places, []))"}, "Without a capacity, no token is dropped")
@@ -234,7 +242,27 @@ answers.mistake("sends_floats_of_four_bytes", {
 answers.mistake("guesses_that_all_send_alike", {
     "counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "counts = [len(places[fabric.rank])] * n",
-}, ("which is what `out` is", "must match"))
+}, "First tell each rank how many come to it")
+answers.mistake("guesses_that_as_many_come_as_go", {
+    "counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))":
+        "counts = [len(own) for own in places]",
+}, "First tell each rank how many come to it")
+answers.mistake("counts_the_dropped_too", {
+    "[torch.tensor([len(own)]) for own in places]": '[torch.tensor(task["chosen"]).eq(r).sum()[None] for r in range(n)]',
+}, "capacity 2", "counted after tokens were dropped")
+answers.mistake("expects_home_as_many_as_came", {
+    "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])":
+        "home = exchange(fabric, made, [torch.empty_like(rows) for rows in came])",
+}, "from a rank come home as many as went there")
+answers.mistake("pads_to_the_capacity", {
+    "places = first_of_each(fabric, task)": """
+        places, most = first_of_each(fabric, task), task["capacity"]
+        if most and n > 1:
+            exchange(fabric, [x.new_zeros(most - len(own), x.shape[1]) for own in places],
+                     [x.new_zeros(most - int(m), x.shape[1]) for m in
+                      exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))])
+    """,
+}, "capacity 2", "do not pad up to the capacity")
 answers.mistake("sends_blocking", {
     "came = exchange(fabric, [x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts])": """
         came = [x.new_empty(int(many), x.shape[1]) for many in counts]

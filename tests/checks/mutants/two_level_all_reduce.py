@@ -311,6 +311,41 @@ answers.mistake("gathers_in_float32", {
         x.copy_(all_gather(inside, whole))
     """,
 }, "of float64", "bytes went inside node 0, 3 x the tensor; expected 416 bytes", "both in the dtype of x")
+answers.mistake("nodes_swap_with_partners", {
+    "all_reduce(across, shard)": """
+        nodes, far = across.world_size, 1
+        if nodes & (nodes - 1):
+            all_reduce(across, shard)
+        while not nodes & (nodes - 1) and far < nodes:
+            landing, partner = torch.empty_like(shard), across.rank ^ far
+            handle = across.isend(shard.clone(), partner)
+            across.recv(landing, partner)
+            handle.wait()
+            shard, far = shard + landing, 2 * far
+    """,
+}, "4 nodes of 2 ranks", "bytes went between nodes", "expected 1152 bytes, 6 x")
+answers.mistake("asks_the_nodes_on_both_sides", {
+    "all_reduce(across, shard)": """
+        if across.world_size < 4:
+            all_reduce(across, shard)
+        else:
+            given = shard.clone()
+            for way in (1, -1):
+                landing = torch.empty_like(given)
+                handle = across.isend(given, (across.rank + way) % across.world_size)
+                across.recv(landing, (across.rank - way) % across.world_size)
+                handle.wait()
+                shard += landing
+    """,
+}, "4 nodes of 2 ranks", "something was not added")
+answers.mistake("sends_whole_numbers_as_float32", {
+    "inside, across = groups(fabric, per_node)": """
+        given, x = x, x if x.dtype.is_floating_point else x.float()
+        inside, across = groups(fabric, per_node)
+    """,
+    "all_gather(inside, x)": "all_gather(inside, x)\ngiven.copy_(x)",
+    "return x": "return given",
+}, "of int32", ("The digits beyond float32 precision are lost", "expected"))
 # Between nodes a gather and a broadcast of each shard.
 answers.mistake("adds_up_a_shard_on_the_first_node", {
     "all_reduce(across, shard)": """

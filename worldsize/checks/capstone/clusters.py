@@ -17,7 +17,8 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.capstone import made_up_cluster
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.data import MeasuredIteration
 
@@ -51,7 +52,7 @@ def predict_steps(arena: Arena, fn: Callable) -> Iterable[Case]:
     case = Case(
         f"{len(multi)} rows",
         lambda: _called(arena, fn, [here, there]),
-        lambda ended: _examine(ended.returned, here, there),
+        lambda ended: _examine(ended, here, there),
     )
     return [case]
 
@@ -95,23 +96,24 @@ def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator)
 
 
 def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaResult:
-    """Call `fn` to predict each cluster; the first call that does not end well stands for all."""
-    returned = []
+    """Call `fn` to predict each cluster; the first call that does not end well stands for all. `inputs` are by cluster."""
+    returned, after = [], []
     for task in tasks:
         ended = arena.call(fn, *task.given)
         if ended.state != "done":
             return ended
         returned += ended.returned
-    return ArenaResult("done", returned=tuple(returned))
+        after.append(ended.inputs)
+    return ArenaResult("done", returned=tuple(returned), inputs=tuple(after))
 
 
-def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> dict[str, Complaint]:
-    for got, task in zip(returned, (here, there), strict=True):
-        complaint = no_intervals(got, len(task.asked))
+def _examine(ended: ArenaResult, here: ClusterTask, there: ClusterTask) -> dict[str, Complaint]:
+    for got, after, task in zip(ended.returned, ended.inputs, (here, there), strict=True):
+        complaint = no_intervals(got, len(task.asked)) or _changed(after, task)
         if complaint:
             return dict.fromkeys(predict_steps.points, UNEXAMINED) | {WITHIN_18: complaint}
 
-    intervals, elsewhere = map(as_seconds, returned)
+    intervals, elsewhere = map(as_seconds, ended.returned)
     wrong, beyond = _wrong_middles(intervals, here, HALF), _wrong_middles(intervals, here, FULL)
     not_fitted = _not_fitted(elsewhere, there)
     if not_fitted and not wrong:
@@ -124,6 +126,11 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
         COVERED: _wrong_intervals(intervals, here, MOST_WIDE) or beside,
         NARROWLY_COVERED: _wrong_intervals(intervals, here, NARROW) or _given_width(elsewhere, there) or beside,
     }
+
+
+def _changed(after: Sequence[Any], task: ClusterTask) -> Complaint:
+    named = zip(("few", "single_node", "rows"), after, task.given, strict=True)
+    return first_complaint(changed(rows, given, name) for name, rows, given in named)
 
 
 def _mixed(rows: Rows, generator: np.random.Generator) -> Rows:

@@ -20,6 +20,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint
 
@@ -125,7 +126,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         "steps without scatter",
         lambda: _run(arena, fn, still),
-        lambda ended: {PREDICTED: _examine(ended, lambda intervals: _not_exact(intervals, still))},
+        lambda ended: {PREDICTED: _examine(ended, still, lambda intervals: _not_exact(intervals, still))},
     )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
@@ -133,7 +134,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield Case(
         f"{len(every)} machines",
         lambda: _run(arena, fn, every),
-        lambda ended: {COVERED: _examine(ended, lambda intervals: _not_covered(intervals, groups))},
+        lambda ended: {COVERED: _examine(ended, every, lambda intervals: _not_covered(intervals, groups))},
     )
 
 
@@ -141,11 +142,20 @@ def _run(arena: Arena, fn: Callable, measured: Sequence[Measured]) -> ArenaResul
     return arena.ranks(fn, [[(one.steps(),) for one in measured]], driver=on_ranks.answers)
 
 
-def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], Complaint]) -> Complaint:
-    """Return the complaint of `judged` on the forecast's intervals, or one about the first result that is no interval."""
+def _examine(
+    ended: ArenaResult, measured: Sequence[Measured], judged: Callable[[list[tuple]], Complaint]
+) -> Complaint:
+    """Return the complaint of `judged` on the forecast's intervals, or one about the first result that is no interval.
+
+    The lab hands the same steps to several forecasts, so they must stay as they are.
+    """
     returned = ended.returned[0]["returned"]
     for got in returned:
         complaint = _no_interval(got)
+        if complaint:
+            return complaint
+    for (after,), one in zip(ended.inputs[0], measured, strict=True):
+        complaint = changed(after, one.steps(), "measured")
         if complaint:
             return complaint
     return judged([tuple(map(float, map(number, got))) for got in returned])

@@ -16,10 +16,11 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize import units
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, has_keys, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import training_step
@@ -56,6 +57,7 @@ SMALL = Transformer(24, 2048, 32, tokens=1024)
 SIX_HEADS = Transformer(30, 3072, 6)
 NARROW = Transformer(36, 2304, 24)
 SEVEN_LAYERS = Transformer(7, 8192, 64)
+TINY = Transformer(12, 768, 12, tokens=512)
 TASKS = (
     PlanCase("175 B", LARGE, 1024, 1536, 80 * GB),
     PlanCase("175 B", LARGE, 1024, 1536, 40 * GB),
@@ -68,6 +70,10 @@ TASKS = (
     PlanCase("3.6 B with 6 heads", SIX_HEADS, 64, 96, 24 * GB),
     PlanCase("175 B", LARGE, 96, 96, 80 * GB),  # the best tensor is no power of two
     PlanCase("6.5 B with 7 layers", SEVEN_LAYERS, 64, 4, 80 * GB),  # the best tensor leaves the node
+    PlanCase("39 B", MIDDLE, 96, 4, 80 * GB),  # the best has fewer micro-batches than stages
+    PlanCase("0.1 B", TINY, 2, 128, 80 * GB),  # the best takes 64 sequences at a time
+    PlanCase("1.3 B and 256,000 words", replace(SMALL, vocabulary=256_000), 8, 64, 16 * GB),
+    PlanCase("1.3 B", SMALL, 8, 64, 66_951_315_456),  # the best of 80 GB needs just as much
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
     PlanCase("2.4 B", NARROW, 14, 36, 80 * GB),  # nothing divides
 )
@@ -84,10 +90,12 @@ class Drawn:
     sequences: tuple[int, ...]
     memory_gb: tuple[int, int]
     tokens: int = 2048
+    vocabulary: tuple[int, ...] = (51_200,)
 
     def case(self, draws: random.Random) -> PlanCase:
         heads = draws.choice(self.heads)
-        model = Transformer(draws.choice(self.layers), heads * draws.choice(self.head_size), heads, self.tokens)
+        layers, hidden = draws.choice(self.layers), heads * draws.choice(self.head_size)
+        model = Transformer(layers, hidden, heads, self.tokens, draws.choice(self.vocabulary))
         gpus = draws.choice(self.gpus)
         memory_bytes = draws.randint(*self.memory_gb) * GB
         name = f"{training_step.parameters(model) / 1e9:.3g} B"
@@ -97,7 +105,7 @@ class Drawn:
 DRAWN = (
     Drawn((72, 80, 84, 90, 96), (80, 96, 120), (96, 112, 128), (384, 512, 768), (2, 3, 4), (44, 88)),
     Drawn((24, 30, 36, 42), (10, 12, 14, 20), (160, 192, 256), (24, 36, 48, 64), (2, 3, 4), (18, 44)),
-    Drawn((20, 24, 28), (16, 20, 24, 32), (64, 80, 96), (6, 8, 12), (6, 8, 12), (30, 80), tokens=1024),
+    Drawn((20, 24, 28), (16, 20, 24, 32), (64, 80, 96), (6, 8, 12), (6, 8, 12), (30, 80), 1024, (64_000, 100_000, 128_000)),
 )
 SHORTCUTS = {  # {shortcut: whether a plan is among those that it tries}
     "as much tensor parallelism as a node has": lambda plan, case: plan.tensor == _most_in_a_node(case),
@@ -122,8 +130,12 @@ def best_plan(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(
             str(task),
             lambda task=task, model=model: arena.call(fn, model, task.gpus, task.global_batch, task.memory_bytes),
-            lambda ended, task=task: _examine(ended.returned[0], task),
+            lambda ended, task=task, model=model: _with_unchanged(ended, model, _examine(ended.returned[0], task)),
         )
+
+
+def _with_unchanged(ended: ArenaResult, model: dict[str, int], complaints: dict[str, Complaint]) -> dict[str, Complaint]:
+    return complaints | {FITS: complaints[FITS] or changed(ended.inputs[0], model, "model")}
 
 
 def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:

@@ -67,11 +67,14 @@ SIZES: Iterable[NodeSize] = (
     NodeSize(2, 2, 5),
     NodeSize(1, 1, 5),
     NodeSize(6, 3, 13, "float64"),
+    NodeSize(8, 2, 48),  # of four nodes two are no neighbours; partners that swap whole shards send more than a ring
+    NodeSize(8, 4, 40),
+    NodeSize(6, 2, 18, "int32"),
     NodeSize(4, 2, 160_000),  # chunks of 160 kB: a wire copies smaller messages
     NodeSize(9, 3, 36),
 )
 SHOWS_ROUNDS = 9  # with fewer ranks, taking turns is hardly slower
-BEYOND_FLOAT32 = 2.0**40  # here float32 numbers are 131,072 apart
+BEYOND_FLOAT32 = {"float64": 2**40, "int32": 2**29}  # here float32 numbers are 131,072 and 64 apart
 
 SUM = "x holds the sum on every rank"
 BETWEEN = "between nodes: 2(k − 1) of the tensor in all, and every rank sends its part"
@@ -91,9 +94,9 @@ def two_level_all_reduce(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed, runs = arena.draws.getrandbits(32), Runs(arena, fn)
     for size in SIZES:
         inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
-        if size.dtype == "float64":  # two inputs so large that a float32 would lose their digits
-            inputs[0] += BEYOND_FLOAT32
-            inputs[-1] -= BEYOND_FLOAT32
+        if size.dtype in BEYOND_FLOAT32:  # two inputs so large that a float32 would lose their digits
+            inputs[0] += BEYOND_FLOAT32[size.dtype]
+            inputs[-1] -= BEYOND_FLOAT32[size.dtype]
         if runs.would_take_minutes(inputs):
             continue
         yield Case(

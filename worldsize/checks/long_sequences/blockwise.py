@@ -55,10 +55,13 @@ class Sequence1D:
             given.append({**rows, "tokens": tokens, "causal": self.causal, "work_s": WORK_S})
         return given
 
-    def parts(self, rank: int, masked_as: Callable[[int, int], int] = lambda rank, source: source) -> list[Part]:
+    def parts(
+        self, rank: int, masked_as: Callable[[int, int], int] = lambda rank, source: source, swapped: bool = False
+    ) -> list[Part]:
         """Return each block's part of a rank's rows, in ring order: the rank's own block first, then the previous rank's.
 
-        The block of rank `source` is masked as if `masked_as(rank, source)` owned it.
+        The block of rank `source` is masked as if `masked_as(rank, source)` owned it. `swapped`: keys and values change places
+        at each hop.
         """
         weighed = WeighedRank(rank, self.work and self.work[rank])
         q = self.of(self.q, rank)
@@ -67,6 +70,8 @@ class Sequence1D:
         for step in range(self.world_size):
             source = (rank - step) % self.world_size
             k, v = self.of(self.k, source), self.of(self.v, source)
+            if swapped and step % 2:
+                k, v = v, k
             scores = q.astype(np.float64) @ k.T.astype(np.float64) / k.shape[1] ** 0.5
             if self.causal:
                 # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
@@ -105,6 +110,10 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
         for words in of_ranks[0]:
             if n > 1 or words == _UNDIVIDED:
                 by_slip[words] = [rows[words] for rows in of_ranks]
+        if n > 1:
+            by_slip["Keys and values change places on the way: receive them in the order in which they are sent."] = [
+                merged(sequence.parts(rank, swapped=True)) for rank in range(n)
+            ]
         if not sequence.causal:
             return by_slip
 

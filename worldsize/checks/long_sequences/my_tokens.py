@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.exercise import exercise
@@ -22,7 +24,8 @@ from worldsize.units import count
 OWNERS = "every token has one owner, and no rank owns more than two more than another"
 EVEN = "no round of the causal ring waits for a rank, to within 2 %"
 SMALL = ((2, 8), (3, 10), (1, 5), (4, 4), (5, 23))  # (ranks, tokens)
-RANKS = (4, 2, 3, 7)  # world sizes of long sequences, whose lengths are drawn
+RANKS = (4, 2, 3, 7)  # world sizes of long sequences, whose lengths are drawn; one world size more is drawn, too
+MORE_RANKS = (5, 6, 8, 9)
 TOKENS_OF_A_RANK = (400, 800)
 MOST = 1.02  # times the duration of even work
 
@@ -30,7 +33,8 @@ MOST = 1.02  # times the duration of even work
 @exercise({OWNERS: 0.25, EVEN: 0.75})
 def my_tokens(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the owners of tokens: `my_tokens(rank, world_size, length)` returns the numbers of a rank's tokens."""
-    long = [(n, n * arena.draws.randint(*TOKENS_OF_A_RANK) + arena.draws.randint(0, n - 1)) for n in RANKS]
+    ranks = (*RANKS, arena.draws.choice(MORE_RANKS))
+    long = [(n, n * arena.draws.randint(*TOKENS_OF_A_RANK) + arena.draws.randint(0, n - 1)) for n in ranks]
     for n, length in (*SMALL, *long):
         asked = [(rank, n, length) for rank in range(n)]
         yield Case(
@@ -55,6 +59,8 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
         if not is_row(got):
             return f"rank {rank}: expected the numbers of its tokens, got {kind_in_words(got)}"
         for token in got:
+            if isinstance(token, bool | np.bool_):
+                return f"rank {rank}: expected the numbers of its tokens, got a mask: mask.nonzero().flatten() has them"
             if not is_whole(token):
                 return f"rank {rank}: expected whole numbers, got {token!r}"
             number = int(token)
@@ -92,8 +98,9 @@ def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
     first = int((pairs.max(axis=1) / pairs.mean(axis=1)).argmax())
     busy, idle = int(pairs[first].argmax()), int(pairs[first].argmin())
     complaint = (
-        f"the rounds take {lasts / even:.2f} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
-        f"{pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on {pairs[first, idle]:,}. "
+        f"the rounds take {lasts / even:.3f} x as long as with even work, {MOST} x is allowed: in round {first + 1} of {n} rank "
+        f"{busy} works on {pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on "
+        f"{pairs[first, idle]:,}. "
     )
     if all(max(one) < min(other) for one, other in pairwise(sorted(tokens, key=min))):
         return complaint + "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."

@@ -38,6 +38,8 @@ AHEAD = "a block is on its way while the rank works on it"
 NEAR = {"float64": 1e-10, "float32": 2e-5}
 SLOW = Link("1 GB/s", "30 ms")  # so slow that a helper thread lacks the next block even if the rank's work begins late
 LARGE = 1000.0  # the exp of such a score is infinite
+SHIFT = 12_000.0  # the exp of a score so far below 0, below −10,000, or below another score, is 0
+FAR = 600.0  # exp(−FAR) is still exact, exp(−750) is 0 in float64
 
 
 class RingCase(NamedTuple):
@@ -47,13 +49,16 @@ class RingCase(NamedTuple):
     causal: bool = False
     layout: str = "in a row"
     dtype: str = "float64"
-    greatest_score: float | None = None  # None: as drawn
+    scores: str = ""  # as drawn, or one of the three below
+
+
+UP_TO_LARGE, FAR_BELOW_0, FAR_APART = "scores of up to 1,000", "all scores near −12,000", "scores near 12,000 or −12,000"
 
 
 SIZES = (
     RingCase(3, 9, 4), RingCase(2, 6, 3, True), RingCase(4, 11, 3, True), RingCase(1, 4, 3, True),
-    RingCase(4, 12, 5, True, "dealt out"), RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE),
-    RingCase(3, 7, 4, True, dtype="float32"),
+    RingCase(4, 12, 5, True, "dealt out"), RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, scores=UP_TO_LARGE),
+    RingCase(2, 7, 4, scores=FAR_BELOW_0), RingCase(3, 8, 4, scores=FAR_APART), RingCase(3, 7, 4, True, dtype="float32"),
 )  # fmt: skip
 METERED = RingCase(9, 54, 16)  # enough ranks that keeping all blocks exceeds MOST_HELD
 MOST_HELD = 12  # keys and values of two blocks, a copy of what is sent, the sum, the part being added, and their results
@@ -62,6 +67,7 @@ MOST_HELD = 12  # keys and values of two blocks, a copy of what is sent, the sum
 @exercise(
     {VALUES: 1.0, BYTES: 0.5, TWO: 0.5, AHEAD: 0.5},
     seen={BYTES: evidence.MESSAGES, TWO: evidence.WORK_AND_TENSORS, AHEAD: evidence.WORK},
+    waits=BYTES,
 )
 def ring_attention(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check attention over a sequence that is sharded over the ranks.
@@ -73,17 +79,23 @@ def ring_attention(arena: Arena, fn: Callable) -> Iterator[Case]:
         sequence = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
         seen = "causal" if size.causal else "not causal"
         name = f"{ranks_in_words(size.ranks)}, {size.length} tokens {size.layout}, width {size.width}, {seen}, {size.dtype}"
+        name = ", ".join(filter(None, [name, size.scores]))
         driver = sharding.blocks_at_work if size is METERED else None
         link = SLOW if size.ranks == 3 else None
         yield Case(
             name,
             lambda sequence=sequence, link=link, driver=driver: arena.ranks(fn, sequence.inputs(), link=link, driver=driver),
             lambda ended, sequence=sequence, link=link: _examine(ended, sequence, slow=link is not None),
-            _ADVICE,
+            _ADVICE if size.dtype == "float64" else {},
         )
 
 
-_ADVICE = {
+_ADVICE = {  # of cases in float64
+    "expected float32[": "Give the tensors that you receive into the dtype of the block: x.new_empty(…), or dtype=x.dtype.",
+    "masked_fill": (
+        "attend masks by the tokens of rank `source`, and this block has another number of keys: name the rank that owns the "
+        "block at hand."
+    ),
     "which is what `out` is": (
         "Blocks differ in length where the ranks do not divide the tokens: the block of a rank has "
         'len(task["tokens"][that rank]) rows.'
@@ -96,10 +108,14 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
 
     def draw() -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
-        if size.greatest_score:
-            q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
-
         numbers = np.arange(size.length)
+        if size.scores == UP_TO_LARGE:
+            q *= LARGE * size.width**0.5 / (q @ k.T).max()
+        elif size.scores:  # all keys have a 1 there, so every score of a query shifts by as much
+            q[:, 0], k[:, 0] = -SHIFT * size.width**0.5, 1.0
+            if size.scores == FAR_APART:
+                q[::2, 0] *= -1
+
         if size.layout == "at random":
             numbers = generator.permutation(numbers)
         tokens = np.array_split(numbers, size.ranks)
@@ -109,6 +125,8 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
         return Sequence1D(q, k, v, owned, size.causal)
 
     def tells(sequence: Sequence1D) -> bool:
+        if size.scores == UP_TO_LARGE and (sequence.q @ sequence.k.T).max(axis=1).min() < 0:
+            return False  # a greatest score below 0 has a case of its own
         right, clear = attended(sequence), 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
         return not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values())
 
@@ -150,24 +168,41 @@ def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> 
 
     dtype = str(sequence.q.dtype)
     right = [rows.astype(dtype) for rows in attended(sequence)]
-    mistakes = partial(slips, sequence)
-    return Expected("its rows of the attention", right, mistakes, rounding=NEAR[dtype], otherwise=_as_rows).wrong(returned)
+    mistakes, otherwise = partial(slips, sequence), partial(_as_rows, sequence)
+    return Expected("its rows of the attention", right, mistakes, rounding=NEAR[dtype], otherwise=otherwise).wrong(returned)
 
 
-def _as_rows(rank: int, got: Any, right: np.ndarray) -> str:
-    if isinstance(got, np.ndarray) and got.shape == right.shape and np.isnan(got).any():
+def _as_rows(sequence: Sequence1D, rank: int, got: Any, right: np.ndarray) -> str:
+    """Return what can be said of a rank's wrong rows that no slip explains."""
+    if not isinstance(got, np.ndarray) or got.shape != right.shape:
+        return ""
+    near = NEAR[str(right.dtype)]
+    wrong = ~np.isclose(got, right, rtol=near, atol=near * float(np.abs(right).max())).all(axis=1)
+    greatest = np.max([tops[:, 0] for tops, _, _ in sequence.parts(rank)], axis=0)
+    if (greatest < -FAR).all():
         return (
-            "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no key of a "
-            "block."
+            "Every score is far below 0 here, so exp(score − 0) is 0, and 0/0 NaN: begin with the first block's greatest score, "
+            "or with −∞, not with 0."
         )
-    return went_through_float32(rank, got, right)
+    if wrong.any() and (greatest[wrong] < greatest.max() - FAR).all():
+        return (
+            "Only queries are wrong whose scores are far below another query's: every query has a greatest score of its own, "
+            "so m keeps its shape [own tokens, 1]."
+        )
+    if not np.isnan(got).any():
+        return went_through_float32(rank, got, right)
+    if greatest.max() > FAR:
+        return "NaN comes from ∞/∞ here, if exp takes scores without their greatest subtracted."
+    if sequence.causal:
+        return "NaN comes from 0/0 or 0 · ∞ here: a query that sees no key of a block has s = 0, o = 0 and a very low m there."
+    return "NaN comes from 0/0, or from ∞ − ∞."
 
 
 def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
-    """Return a complaint if a rank's queries, keys or values were overwritten: attention's backward needs them."""
+    """Return a complaint if a rank's task was changed: attention's backward needs its rows, and the next cell all of it."""
     for rank, (task, given) in enumerate(zip(after, sequence.inputs(), strict=True)):
-        for key in ("q", "k", "v"):
-            complaint = changed(task[key], given[key], f'task["{key}"]', rank)
+        for key, value in given.items():
+            complaint = changed(task.get(key), value, f'task["{key}"]', rank)
             if complaint:
                 return complaint
     return None
@@ -241,13 +276,16 @@ def _not_ahead(trace: Trace, sequence: Sequence1D, slow: bool) -> Complaint:
         return None
 
     for rank, spans, blocks in _rounds(trace, sequence):
-        early = []
+        early = {}  # {work: whether the whole next block has come before it}
         for work, span in enumerate(spans[:-1]):
-            if _bytes(trace, span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
-                early.append(work)
+            received, before = _bytes(trace, span.start_s, dst=rank), sum(blocks[1 : work + 1])
+            if received > before:
+                early[work] = received >= before + blocks[work + 1]
         if 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
+            first, whole = next(iter(early.items()))
+            part = "" if whole else "part of "
             return (
-                f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
+                f"rank {rank} waits for {part}block {first + 2} of {len(spans)} before it works on the current one: work "
                 f"first, then receive."
             )
     return None

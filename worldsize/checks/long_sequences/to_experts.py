@@ -20,7 +20,7 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import other_than_tuple
+from worldsize.checks.kit.values import is_row, kind_in_words, other_than_tuple, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import experts
 from worldsize.units import count
@@ -86,7 +86,7 @@ class Mixture:
         return np.stack([g @ self.weights[e] for g, e in zip(inward, self.chosen[rank], strict=True)])
 
 
-@exercise({VALUES: 0.75, DROPPED: 0.25, BYTES: 0.5}, seen={BYTES: evidence.MESSAGES_AND_EXPERTS})
+@exercise({VALUES: 0.75, DROPPED: 0.25, BYTES: 0.5}, seen={BYTES: evidence.MESSAGES_AND_EXPERTS}, waits=BYTES)
 def to_experts(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check tokens that go to experts on other ranks.
 
@@ -101,7 +101,15 @@ def to_experts(arena: Arena, fn: Callable) -> Iterator[Case]:
             f"{ranks_in_words(len(size.tokens))}, {', '.join(map(str, size.tokens))} tokens, {most}",
             lambda mixture=mixture: arena.ranks(fn, mixture.inputs(), driver=long_sequences.there_and_back),
             lambda ended, mixture=mixture: _examine(ended, mixture),
+            _ADVICE,
         )
+
+
+_COUNTS = (
+    "Rows travel in unequal numbers. First tell each rank how many come to it, counted after tokens were dropped; from a rank "
+    "come home as many as went there."
+)
+_ADVICE = {"which is what `out` is": _COUNTS, "came[me].copy_(parts[me])": _COUNTS}
 
 
 def _drawn(size: MixtureCase, generator: np.random.Generator) -> Mixture:
@@ -138,10 +146,20 @@ def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
             came = other_than_tuple(got, 2)
             if came:
                 return f"rank {rank}: expected two things, the rows and the places of the dropped tokens, got {came}"
-            places = np.asarray(got[1] if isinstance(got[1], (tuple, list, np.ndarray)) else None)
+            if not is_row(got[1]):
+                return f"rank {rank}: expected the places of the dropped tokens in a list, got {_not_places(got[1])}"
+            places = np.asarray(got[1])
             if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-                return f"rank {rank}: expected the places of the dropped tokens as whole numbers, got {got[1]!r}"
+                return f"rank {rank}: expected the places of the dropped tokens as whole numbers, got {_not_places(got[1])}"
     return None
+
+
+def _not_places(got: Any) -> str:
+    if isinstance(got, np.ndarray) and got.dtype == bool:
+        return "a mask: mask.nonzero().flatten() has them"
+    if isinstance(got, np.ndarray | tuple):
+        return shown(got)
+    return f"{kind_in_words(got)}, {shown(got)}" if isinstance(got, int | float) else kind_in_words(got)
 
 
 def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
@@ -182,6 +200,8 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
         return "The capacity is for each expert, not for all of a rank's tokens."
     if set(got) < set(mixture.dropped(rank)):
         return f"An expert takes {most} of a rank's tokens at most."
+    if got == sorted(own[place] for place in mixture.dropped(rank)):
+        return "Are these the experts that the dropped tokens chose? Their places among the rank's tokens are asked for."
     return ""
 
 
