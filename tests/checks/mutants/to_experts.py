@@ -254,15 +254,38 @@ answers.mistake("expects_home_as_many_as_came", {
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])":
         "home = exchange(fabric, made, [torch.empty_like(rows) for rows in came])",
 }, "from a rank come home as many as went there")
-answers.mistake("pads_to_the_capacity", {
-    "places = first_of_each(fabric, task)": """
-        places, most = first_of_each(fabric, task), task["capacity"]
-        if most and n > 1:
-            exchange(fabric, [x.new_zeros(most - len(own), x.shape[1]) for own in places],
-                     [x.new_zeros(most - int(m), x.shape[1]) for m in
-                      exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))])
-    """,
-}, "capacity 2", "do not pad up to the capacity")
+
+
+@answers.is_wrong("capacity 2", "Do not pad up to the capacity")
+def pads_to_the_capacity(fabric, task, work):
+    """As many rows from rank to rank as an expert takes, so that no count need travel."""
+    if task["capacity"] is None:
+        return by_counts(fabric, task, work)
+    n, x, most = fabric.world_size, task["x"], task["capacity"]
+    places = first_of_each(fabric, task)
+
+    def room():
+        return [x.new_zeros(most, x.shape[1]) for _ in range(n)]
+
+    table = room()
+    for own, rows in zip(places, table, strict=True):
+        rows[: len(own)] = x[own]
+    made = list(work(torch.cat(exchange(fabric, table, room()))).split([most] * n))
+    y = torch.zeros_like(x)
+    for own, rows in zip(places, exchange(fabric, made, room()), strict=True):
+        y[own] = rows[: len(own)]
+    return y, sorted(set(range(len(x))) - set(sum(places, [])))
+
+
+@answers.is_wrong("capacity 2", "Do not send dropped tokens")
+def sends_the_dropped_and_zeroes_their_rows(fabric, task, work):
+    places = first_of_each(fabric, task)
+    y, _ = by_counts(fabric, task | {"capacity": None}, work)
+    dropped = sorted(set(range(len(y))) - set(sum(places, [])))
+    y[dropped] = 0
+    return y, dropped
+
+
 answers.mistake("sends_blocking", {
     "came = exchange(fabric, [x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts])": """
         came = [x.new_empty(int(many), x.shape[1]) for many in counts]

@@ -280,6 +280,23 @@ answers.mistake("leaves_the_remainder", {
         inside, across = groups(fabric, per_node)
     """,
 }, "(shards or chunks differ in length)", "elements were left out")
+answers.mistake("waits_for_a_neighbour_first", {
+    "inside, across = groups(fabric, per_node)": """
+        if fabric.world_size > 1:
+            handle = fabric.isend(x[:1], (fabric.rank + 1) % fabric.world_size)
+            fabric.recv(x[:1].clone(), (fabric.rank - 1) % fabric.world_size)
+            handle.wait()
+        inside, across = groups(fabric, per_node)
+    """,
+}, "That is a little more: do other messages cross, too?")
+answers.mistake("pads_to_equal_parts", {
+    "inside, across = groups(fabric, per_node)": """
+        given, x = x, torch.cat([x, x.new_zeros(-len(x) % fabric.world_size)])
+        inside, across = groups(fabric, per_node)
+    """,
+    "all_gather(inside, x)": "all_gather(inside, x)\ngiven.copy_(x[: len(given)])",
+    "return x": "return given",
+}, "(shards or chunks differ in length)", "as much as 30 elements take: do not pad x")
 answers.mistake("sends_what_it_should_and_adds_nothing", {
     "inside, across = groups(fabric, per_node)": """
         x = torch.zeros_like(x)

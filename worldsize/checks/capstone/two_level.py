@@ -229,6 +229,12 @@ def _why_wrong(crossing: Sequence[Transfer], total: int, expected: int, size: No
     ring = {(r, (r + 1) % size.world_size) for r in range(size.world_size)}
     if links <= ring or links <= {(b, a) for a, b in ring}:
         return "That is one ring through all ranks: its edges between nodes carry what all ranks behind them send."
+    for parts in (size.per_node, size.world_size):
+        padded = -(-size.elements // parts) * parts
+        if total * size.elements == expected * padded:
+            return f"That is as much as {padded} elements take: do not pad x, its parts may differ in length."
+    if total - expected < size.tensor_bytes / 4:
+        return "That is a little more: do other messages cross, too?"
     return "Send only a rank's own shard across, 1/g of the tensor, in chunks."
 
 

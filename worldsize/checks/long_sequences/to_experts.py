@@ -5,10 +5,10 @@ expert's backward; both results must match one device's, and rows are counted li
 arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes at most its capacity.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -250,7 +250,9 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
         return complaint
 
     n, width, item = len(mixture.x), mixture.x[0].shape[1], mixture.x[0].itemsize
-    needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
+    needed, of_all = (
+        experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, most) for most in (mixture.capacity, None)
+    )
     # the function runs twice, and each time may tell each rank how many rows go to whom, in 8 bytes a number
     counts_bytes = 2 * 8 * (n + 1)
 
@@ -268,8 +270,11 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
             )
             if 2 * sent in range(rows, rows + width * item):
                 return mismatch + "Do you send rows in the dtype of the tokens?"
-            if mixture.capacity is not None and sent > rows:
-                return mismatch + "Do not send dropped tokens, and do not pad up to the capacity."
+            whole, padded = 2 * of_all, np.full((n, n), 4 * (mixture.capacity or 0) * width * item)
+            if mixture.capacity is not None and _carries(got, whole, counts_bytes):
+                return mismatch + "Do not send dropped tokens."
+            if mixture.capacity is not None and _carries(got, padded, counts_bytes):
+                return mismatch + "Do not pad up to the capacity."
             if sent > rows:
                 return mismatch + "Send a row to its expert's rank alone: not to all ranks, and not padded."
             return mismatch + "Send rows straight to the expert's rank, and straight back."
@@ -281,3 +286,11 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
                 f"matrix product is faster than many."
             )
     return None
+
+
+def _carries(got: Mapping[tuple[int, int], int], rows: np.ndarray, counts_bytes: int) -> bool:
+    """Return whether each link carries `rows`, the bytes of rows from rank to rank, and at most `counts_bytes` more."""
+    for link in permutations(range(len(rows)), 2):
+        if not rows[link] <= got.get(link, 0) <= rows[link] + counts_bytes:
+            return False
+    return True
