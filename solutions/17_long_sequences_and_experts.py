@@ -576,7 +576,7 @@ figures.timeline(held)
 # the router learns. An expert that is chosen more often learns more: is it chosen more often still?
 #
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
-# $P_e$ the router's mean probability for it. This loss is 1 when all is even, and greater when it is not.
+# $P_e$ the router's mean probability for it. This loss is 1 when all is even.
 
 # %%
 # Helper: a layer of experts over the ranks, that autograd can go through

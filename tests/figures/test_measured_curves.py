@@ -122,7 +122,7 @@ def test_of_curves_that_are_only_computed_each_is_told_where_the_first_one_ends(
 def test_of_growing_curves_that_are_only_computed_each_is_told_from_end_to_end():
     rows = [Curve(name, predicted=[(1, y), (10, 10 * y)]) for name, y in (("scores", 4.0), ("keys", 3.0))]
     alt = figures.curves(rows, "What grows faster?", x="tokens", y="ms", growth=True).alt
-    assert "Scores rises from 4 at 1 token to 40 at 10 tokens; keys rises from 3 at 1 token to 30 at 10 tokens." in alt
+    assert "Scores rise from 4 to 40 at 10 tokens; keys rise from 3 to 30 at 10 tokens." in alt
 
 
 def test_a_curve_that_ends_early_is_named_beside_its_last_point():

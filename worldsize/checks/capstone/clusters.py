@@ -96,7 +96,7 @@ def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator)
 
 
 def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaResult:
-    """Call `fn` to predict each cluster; the first call that does not end well stands for all. `inputs` are by cluster."""
+    """Call `fn` to predict each cluster; the first call that does not end well stands for all."""
     returned, after = [], []
     for task in tasks:
         ended = arena.call(fn, *task.given)
