@@ -13,6 +13,7 @@
 
 # %%
 # Set-up: the tools of this lab
+import statistics
 import time
 
 from worldsize.notebook import *
@@ -29,6 +30,7 @@ large_bytes = 4_000_000
 small_bytes = 1_000
 bare_bytes = 16_000_000
 simulated_worlds = [2, 4, 8, 16, 64, 256, 1024]
+rounds = 3  # of every race, in turns: the median counts
 
 # %%
 lab, check = open_lab("06")
@@ -42,7 +44,7 @@ lab, check = open_lab("06")
 
 # %% [markdown]
 # How much is there to add up? Here is a model the size of BERT: twelve transformer layers of width 768. The `meta` device
-# makes it without memory, so we can count its parameters. A gradient has one float32, four bytes, for each.
+# makes it without memory, so we can count its parameters. A gradient has one float32, four bytes, for each parameter.
 
 # %%
 lab.predict("gradient", "How many MB is one gradient of this model?", "MB")
@@ -60,7 +62,8 @@ print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
 #
 # Most people's first idea: one rank is the **parameter server**. All the others, the *workers*, send it their tensor. It
 # adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when the other side
-# has taken the message. All functions in this lab take any number of ranks, even one, and tensors of any length and dtype.
+# has taken the message. All functions in this lab take any number of ranks, even one, and tensors of any dtype and length, even
+# shorter than the number of ranks. They may overwrite x.
 #
 # <details><summary>Hint</summary>Rank 0 and the workers do different things: begin with
 # <code>if fabric.rank == 0</code>. A buffer for what arrives: <code>torch.empty_like(x)</code>.</details>
@@ -120,8 +123,8 @@ figures.messages(run)
 
 # %% [markdown]
 # The workers all start at once. Do their arrows end at once? They queue at the server's card. This is the
-# **fan-in**; the way back has the same queue. The **alpha-beta** model: a message of $m$ bytes takes $\alpha+\frac mB$,
-# with latency $\alpha$ and bandwidth $B$, and here $n-1$ of them share one card. Both ways together:
+# **fan-in**; the way back has the same queue. In the **alpha-beta** model a message of $m$ bytes takes $\alpha+\frac mB$,
+# with latency $\alpha$ and bandwidth $B$. Here $n-1$ messages share the server's card, so both ways together take
 # $2\left(\alpha+(n-1)\frac mB\right)$.
 
 # %% [markdown]
@@ -228,7 +231,7 @@ figures.links(run)
 # %% [markdown]
 # First half. Step 0: send the chunk with your own number to the right; receive the one with the number before it from the
 # left; add that to your own copy. Step 1: send on what you have just added up. After $n-1$ steps one chunk is complete.
-# Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
+# Return where this chunk lies in x. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
 #
 # <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
 # <details><summary>Hint 2</summary>Receive into a buffer of the chunk's length and dtype,
@@ -383,8 +386,8 @@ figures.links(run)
 # %% [markdown]
 # ## Break it
 #
-# No points here: two rings, each with a mistake, to see what it does. The first sends the same messages to the same
-# neighbours, and its sums are right. But one line has moved: all ranks but rank 0 receive *before* they send.
+# No points here: two rings, each with a mistake, to see what the mistake does. The first ring sends the same messages to the
+# same neighbours, and its sums are right. But one line has moved: all ranks but rank 0 receive *before* they send.
 
 # %%
 def in_turns(fabric, x):
@@ -468,8 +471,8 @@ lab.measure("late_wait", sum(wrong) / ranks)
 #
 # **In one sentence:** which rank was spared, and why?
 #
-# <details><summary>Compare</summary>Only what rank 0 sends to the late rank 1 is spoilt. The chunk that rank 0 ends with
-# never goes that way.</details>
+# <details><summary>Compare</summary>Rank 0. Only messages from rank 0 to the late rank 1 are spoilt. The chunk that rank 0
+# ends with begins at rank 1, and never passes from rank 0 to rank 1.</details>
 
 # %% [markdown]
 # ## What each rank sends
@@ -516,8 +519,8 @@ figures.curves(
 # ## A race over slow links
 #
 # To be fair, all ranks must start together. They agree on a moment a little ahead, wait for it, and run; the race ends
-# when the last one is done. The three algorithms run one after the other in the same processes. One that you have not
-# written yet is left out. (gloo only passes on the start time.)
+# when the last one is done. The three algorithms take turns in the same processes. An algorithm that you have not
+# written yet is left out. (`dist.broadcast` only tells all ranks the start time.)
 
 # %%
 # Helper: a stopwatch on every rank
@@ -543,8 +546,9 @@ def lap(fabric, all_reduce, size_bytes):
     return time.monotonic() - start
 
 # %% [markdown]
-# The first round, four bytes, only warms up and is thrown away. `race` collects what the ranks return; the slowest rank
-# counts.
+# The first round, four bytes, only warms up and is thrown away. `race` collects what the ranks return; in each round the
+# slowest rank counts. One round is luck: so every race has several, and their **median** counts. Two algorithms *tie* if
+# their rounds overlap, or if their medians are less than a twentieth apart.
 
 # %%
 contestants = {
@@ -553,15 +557,29 @@ contestants = {
     "your ring": ring_all_reduce,
 }
 
-def race(n, sizes, link=None, contestants=contestants):
-    """{name: [seconds for each size]}; None for what is not written yet."""
-    laps = launch(stopwatch, n, args=(list(contestants.values()), sizes), link=link).results
+def race(n, sizes, link=None, contestants=contestants, rounds=rounds):
+    """{name: [the seconds of all rounds, for each size]}; None for what is not written yet."""
+    given = list(contestants.values()), [*sizes] * rounds
+    laps = launch(stopwatch, n, args=given, link=link).results
 
-    def slowest(size, name):
-        by_rank = [laps[rank][size][name] for rank in range(n)]
+    def slowest(lap, name):
+        by_rank = [laps[rank][lap][name] for rank in range(n)]
         return None if None in by_rank else max(by_rank)
 
-    return {name: [slowest(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+    def of_size(size, name):
+        every = [slowest(lap, name) for lap in range(size, len(sizes) * rounds, len(sizes))]
+        return None if None in every else every
+
+    return {name: [of_size(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+
+def middle(seconds):
+    """The median of some rounds; None for what is not written yet."""
+    return seconds and statistics.median(seconds)
+
+def winners(laps):
+    """The names with the least median, of {name: seconds of all rounds}, and all that tie with it."""
+    best = min(laps.values(), key=middle)
+    return [name for name, own in laps.items() if min(own) <= max(best) or middle(own) <= 1.05 * middle(best)]
 
 # %%
 formulas = {
@@ -577,21 +595,28 @@ lab.predict(
 )
 
 # %%
-results = {n: race(n, [large_bytes], slow) for n in worlds}
+results = {}
+for n in worlds:
+    print(f"{n} ranks, {rounds} rounds …", flush=True)
+    results[n] = {name: laps for name, (laps,) in race(n, [large_bytes], slow).items()}
 bars = [
-    figures.Timing(name, results[n][name][0], formulas[name](n, large_bytes, slow), n)
+    figures.Timing(
+        name, middle(laps), formulas[name](n, large_bytes, slow), n, repeats_s=laps or ()
+    )
     for n in worlds
-    for name in contestants
+    for name, laps in results[n].items()
 ]
 
 answer = None
 if all(bar.measured_s for bar in bars):
     few, many = min(worlds), max(worlds)
-    first = {n: min(results[n], key=lambda name: results[n][name][0]) for n in worlds}
-    gain = results[many]["one server"][0] / results[many][first[many]][0]
-    answer = f"no: {first[many]}, at {many} ranks {gain:.2g} times one server's speed"
-    if results[few][first[many]][0] > 1.05 * results[few][first[few]][0]:
-        answer = f"yes: {first[few]} at {few} ranks, {first[many]} at {many}"
+    ahead = {n: " and ".join(winners(results[n])) for n in (few, many)}
+    gain = middle(results[many]["one server"]) / min(map(middle, results[many].values()))
+    answer = f"no: {ahead[many]}, {gain:.2g} times one server at {many} ranks"
+    if ahead[few] != ahead[many]:
+        answer = f"yes: {ahead[few]} at {few} ranks, {ahead[many]} at {many}"
+    if len(winners(results[many])) == len(contestants):
+        answer = f"at {many} ranks all tie"
 figures.race(
     bars,
     figures.answered("Large tensors, slow links: who is fastest, and does that change with the number of ranks?", answer),
@@ -599,11 +624,11 @@ figures.race(
 
 # %%
 last = results[max(worlds)]
-lab.measure("race", times(last["one server"][0], last["your ring"][0]))
+lab.measure("race", times(middle(last["one server"]), middle(last["your ring"])))
 figures.predicted(lab, ["race"])
 
 # %% [markdown]
-# The outlines are the alpha-beta predictions, made before anything ran. A ring's:
+# The outlines are the alpha-beta predictions, made before anything ran. For a ring the formula is
 # $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, play the film of
 # your ring once more: is there a rank that waits before it sends?
 #
@@ -628,8 +653,8 @@ lab.predict("busbw", f"{n} ranks, cards of 20 MB/s: which bus bandwidth did your
 print("ranks  all-reduce   algbw (MB/s)  busbw (MB/s)")
 busbw = {}
 for n in worlds:
-    for name, (seconds, *_) in results[n].items():
-        if seconds:
+    for name, laps in results[n].items():
+        if seconds := middle(laps):
             algbw, busbw[n, name] = large_bytes / seconds / 1e6, cost.bus_bandwidth(n, large_bytes, seconds) / 1e6
             print(f"{n:5}  {name:10} {algbw:14.1f} {busbw[n, name]:13.1f}")
 lab.measure("busbw", busbw.get((max(worlds), "your ring")))
@@ -646,7 +671,8 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 #
 # This machine has no room for a thousand processes. `simulate` needs none: it takes the same function, unedited, and the
 # same link, and runs all ranks in this process, one at a time, each with a **simulated clock** that only messages move. A
-# message takes exactly $\alpha+\frac mB$ there. Do its seconds match the real ones? Then you may ask it about more ranks.
+# message takes exactly $\alpha+\frac mB$ there. Do the simulated seconds match the real ones? If so, you may ask the simulation
+# about more ranks.
 
 # %%
 elements = 51_200  # a multiple of 1024, so that all chunks are alike
@@ -665,23 +691,25 @@ lab.predict(
 )
 
 # %%
-real = {n: race(n, [4 * elements], slow, in_simulation) for n in worlds}
+real = {}
+for n in worlds:
+    real[n] = {name: middle(laps) for name, (laps,) in race(n, [4 * elements], slow, in_simulation).items()}
 print("real runs are done; now simulated ones", flush=True)
 simulated = {name: [(n, simulated_s(fn, n, slow)) for n in simulated_worlds] for name, fn in in_simulation.items()}
 lead = times(simulated["one server"][-1][1], simulated["your ring"][-1][1])
 lab.measure("thousand", lead)
 for name, points in simulated.items():
     for n, seconds in points[: len(worlds)]:
-        beside = f"{real[n][name][0]:.4f} s real" if n in real and seconds else "not run here"
+        beside = f"{real[n][name]:.4f} s real" if n in real and seconds else "not run here"
         print(f"{name}, {n} ranks:", f"{seconds:.4f} s simulated, {beside}" if seconds else "not yet")
 
 # %%
 answer = None
 if lead:
-    apart = [abs(real[n][name][0] / dict(simulated[name])[n] - 1) for n in worlds for name in in_simulation]
+    apart = [abs(real[n][name] / dict(simulated[name])[n] - 1) for n in worlds for name in in_simulation]
     answer = f"{100 * max(apart):.0f} % apart at most; lead at {simulated_worlds[-1]:,} ranks: {lead:.2g} times"
 figures.curves(
-    [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
+    [figures.Curve(name, [(n, real[n][name]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
     figures.answered(
         f"Do real and simulated ranks agree, and what becomes of the ring's lead at {simulated_worlds[-1]:,} ranks?", answer
     ),
@@ -729,7 +757,9 @@ lab.predict(
 
 # %%
 sizes = [small_bytes, 10_000, 100_000, 400_000, 2_000_000]
-sweep = race(n, sizes, far)
+print(f"{len(sizes)} sizes, {rounds} rounds …", flush=True)
+swept = race(n, sizes, far)
+sweep = {name: [middle(laps) for laps in rows] for name, rows in swept.items()}
 lab.measure("small", times(sweep["your ring"][0], sweep["one server"][0]))
 
 # %% [markdown]
@@ -768,7 +798,8 @@ if None not in sweep["one server"] + sweep["your ring"]:
 figures.curves(
     [
         figures.Curve(
-            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes]
+            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes],
+            repeats={m: laps for m, laps in zip(sizes, swept[name]) if laps},
         )
         for name in contestants
     ],
@@ -839,7 +870,7 @@ figures.two_level_rings(nodes=4, per_node=4)
 # %%
 lab.predict(
     "levels",
-    "4 nodes of 8 ranks, links ten times as fast inside: by the formulas, one ring over all takes how many times as long?",
+    "4 nodes of 8 ranks, links ten times as fast inside: by the formulas, how many times as long as two levels does one ring take?",
     "times",
 )
 
@@ -881,7 +912,8 @@ def rabenseifner(fabric, x):
     return x
 
 # %% [markdown]
-# Here are its rounds, with marks as before. How many steps are there, and what does each rank own in the middle?
+# Here are the rounds of Rabenseifner's all-reduce, with marks as before. How many steps are there, and what does each rank own
+# in the middle?
 
 # %%
 run = launch(watched, 8, args=(rabenseifner, 80_000), link=slow)
@@ -890,7 +922,8 @@ figures.collective_strip(run)
 # %%
 n = max(worlds)
 both = {"your ring": ring_all_reduce, "Rabenseifner": rabenseifner}
-raced = race(n, sizes, far, both)
+rabenseifners = race(n, sizes, far, both)
+raced = {name: [middle(laps) for laps in rows] for name, rows in rabenseifners.items()}
 costs = {"your ring": cost.ring_all_reduce, "Rabenseifner": cost.rabenseifner_all_reduce, "tree": cost.tree_all_reduce}
 rows = [
     figures.Curve(name, list(zip(sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in sizes])
@@ -898,16 +931,19 @@ rows = [
 ]
 answer, ratios = None, [times(*pair) for pair in zip(raced.get("your ring", ()), raced.get("Rabenseifner", ()))]
 if ratios and all(ratios):
+    least = sizes[ratios.index(min(ratios))]
     answer = f"yes, it is {min(ratios):.2g} to {max(ratios):.2g} times as fast"
-    if min(ratios) < 1:
-        answer = f"no: at {sizes[ratios.index(min(ratios))]:,} bytes it takes {1 / min(ratios):.2g} times as long"
+    if min(ratios) < 1.05:
+        answer = f"no: at {least:,} bytes they tie, within a twentieth"
+    if min(ratios) < 0.95:
+        answer = f"no: at {least:,} bytes it takes {1 / min(ratios):.2g} times as long"
 figures.curves(
     rows, figures.answered(f"{n} ranks over far links: does Rabenseifner's way beat your ring at every size?", answer),
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True, beside=[tuple(costs)],
 )
 
 # %% [markdown]
-# **In one sentence:** by the formulas it is never behind a ring or a tree. What do the formulas leave out?
+# **In one sentence:** by the formulas Rabenseifner's way is never behind a ring or a tree. What do the formulas leave out?
 #
 # <details><summary>Compare</summary>In its first round all ranks send half their tensor to the other half of the
 # machine at once, across the middle of the network, which can seldom carry that. A ring's messages go only to the next rank.
@@ -1021,11 +1057,10 @@ figures.curves(
 def framework(fabric, x):
     dist.all_reduce(x)
 
-def duel(size_bytes, rounds=7):
-    """Median seconds of the framework's and of yours, by name, on the bare machine."""
+def duel(size_bytes):
+    """The seconds of seven rounds of the framework's all-reduce and of yours, by name, on the bare machine."""
     pair = {"the framework": framework, "your ring": ring_all_reduce}
-    laps = race(ranks, [size_bytes] * rounds, None, pair)
-    return {name: None if None in times else sorted(times)[rounds // 2] for name, times in laps.items()}
+    return {name: laps for name, (laps,) in race(ranks, [size_bytes], None, pair, rounds=7).items()}
 
 # %%
 lab.predict(
@@ -1037,13 +1072,13 @@ lab.predict(
 
 # %%
 duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
-lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["the framework"]))
+small, large = [times(middle(pair["your ring"]), middle(pair["the framework"])) for pair in duels.values()]
+lab.measure("bare", large)
 bars = [
-    figures.Timing(name, seconds, group=f"{size_bytes:,} bytes")
+    figures.Timing(name, middle(laps), group=f"{size_bytes:,} bytes", repeats_s=laps or ())
     for size_bytes, pair in duels.items()
-    for name, seconds in pair.items()
+    for name, laps in pair.items()
 ]
-small, large = [times(pair["your ring"], pair["the framework"]) for pair in duels.values()]
 answer = None
 if small and large:
     answer = f"your ring takes {small:.2g} times the framework's time (small), {large:.2g} times (large)"
@@ -1054,7 +1089,7 @@ figures.race(
 
 # %% [markdown]
 # With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count. Is
-# yours slower there? It adds only when a whole chunk has come. According to [its
+# your ring slower with the large one? It adds only when a whole chunk has come. According to [its
 # source](https://github.com/pytorch/gloo/blob/main/gloo/allreduce.cc) gloo has a ring too, but it cuts each chunk into
 # segments, and adds one while another travels. From now on you will use the framework's, and you know what is inside.
 

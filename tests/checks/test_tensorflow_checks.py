@@ -96,8 +96,9 @@ def test_a_wrong_loss_does_not_spare_the_weights_of_later_steps():
         "start": np.ones((mirrored_step.FEATURES, mirrored_step.CLASSES), "float32"),
         "steps": [shares] * 2,
         "traced": False,
+        "penalty": mirrored_step.L2,
     }
-    step = mirrored_step._on_one_device(case["start"].astype(float), shares)
+    step = mirrored_step._on_one_device(case["start"].astype(float), shares, mirrored_step.L2)
     told = {"losses": [-1.0, -1.0], "applied": 0, "weights": [[step.after] * 2, [step.before] * 2]}
     weights, loss = mirrored_step._wrong_training(case, told)
     assert "step 1: replica 0" in weights

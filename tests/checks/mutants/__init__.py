@@ -19,6 +19,7 @@ Words = str | tuple[str, ...]  # a verdict says it, or one of these
 Edits = dict[str, str]  # what stands once in a function's source, and what replaces it
 
 IN_FLOAT32 = tuple(range(2, 9))  # world sizes at which a mistake with dtypes is harmless, where all inputs are float32
+LOST_WHOLE = "Whole numbers beyond 2^53 went through floating point and lost digits"
 
 
 def says(mismatch: str, words: Words) -> bool:

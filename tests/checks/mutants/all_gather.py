@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import IN_FLOAT32, Answers
+from tests.checks.mutants import IN_FLOAT32, LOST_WHOLE, Answers
 
 answers = Answers("all_gather")
 
@@ -222,7 +222,7 @@ answers.mistake("buffers_are_float32", {
 }, "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one", harmless_at=IN_FLOAT32)
 
 
-@answers.is_wrong("of float64", "which rank", "owns: expected", harmless_at=IN_FLOAT32)
+@answers.is_wrong("of float64", "which rank", "The digits beyond float32 precision are lost", harmless_at=IN_FLOAT32)
 def sends_as_float32(fabric, x, bounds):
     whole = x.float()
     the_usual_way(fabric, whole, bounds)
@@ -238,6 +238,32 @@ def goes_round_both_ways(fabric, x, bounds):
     gather(fabric, x, bounds, way=-1)
 
 
+answers.mistake("lands_in_room_for_an_even_split", {
+    "n, rank = fabric.world_size, fabric.rank": """
+        n, rank = fabric.world_size, fabric.rank
+        room = torch.empty_like(x[: len(x) // n + 1])
+    """,
+    "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
+        start, stop = bounds[(rank - step - 1) % n]
+        fabric.recv(room[: stop - start], (rank - 1) % n)
+        x[start:stop] = room[: stop - start]
+    """,
+}, "4 ranks, 23 elements", "expected float32[6], which is what `out` is, got float32[14]", harmless_at=tuple(range(1, 9)))
+answers.mistake("turns_the_list_of_slices_round", {
+    "x[slice(*bounds[(rank - step) % n])]": "x[slice(*bounds[rank])]",
+    "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
+        bounds.insert(0, bounds.pop())
+        fabric.recv(x[slice(*bounds[rank])], (rank - 1) % n)
+    """,
+}, "rank 0: bounds was changed in place: the caller still needs it unchanged", harmless_at=(1,))
+answers.mistake("lands_in_float64", {
+    "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(landing.double())
+    """,
+}, "3 ranks, 8 elements of int64", LOST_WHOLE, harmless_at=IN_FLOAT32)
 answers.mistake("goes_round_a_lap_and_a_step", {"range(n - 1)": "range(n if n > 1 else 0)"},
     "the values are right, but rank 0 sent 3 messages; expected 2, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,))
 

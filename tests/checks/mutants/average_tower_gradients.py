@@ -147,6 +147,24 @@ def averages_each_tower(towers):
     return [(tf.reduce_mean(tf.stack([g for g, _ in tower]), axis=0), tower[0][1]) for tower in towers]
 
 
+@answers.is_wrong("expected 4 pairs, one for each variable, got 1: names do not tell variables apart, places do")
+def by_the_names_of_the_variables(towers):
+    found = {}
+    for tower in towers:
+        for gradient, variable in tower:
+            found.setdefault(variable.name, []).append((gradient, variable))
+    return [(pairs[0][0], pairs[0][1]) for pairs in found.values()]
+
+
+@answers.is_wrong("1 tower: the lists of the towers were changed in place")
+def takes_the_first_tower_out_of_the_list(towers):
+    n = len(towers)
+    sums = towers.pop(0)
+    for tower in towers:
+        sums = [(total + gradient, variable) for (total, variable), (gradient, _) in zip(sums, tower, strict=True)]
+    return [(total / n, variable) for total, variable in sums]
+
+
 @answers.spoils()
 def doubles_a_lone_tower_and_leaves_others(towers):
     return [(2 * g, variable) for g, variable in towers[0]] if len(towers) == 1 else None

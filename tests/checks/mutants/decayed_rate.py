@@ -29,7 +29,7 @@ def falls_again_and_again(step, examples, batch, towers, epochs_per_decay=350, s
     rate, steps = np.float64(start), math.floor(examples / batch / towers * epochs_per_decay)
     while step >= steps:
         rate, step = rate * factor, step - steps
-    return np.array([rate])
+    return np.array(rate)
 
 
 @answers.is_right
@@ -81,6 +81,17 @@ answers.mistake("rounds_the_epoch_up",
     "4 towers", "8.333 steps an epoch were rounded up to 9")
 answers.mistake("counts_steps_from_one", {"int(step // length)": "int((step + 1) // length)"},
     "step 199", "It falls one step too early")
+answers.mistake("cuts_the_batches",
+    {"epochs_per_decay * examples / batch / towers": "epochs_per_decay * (examples // batch) / towers"},
+    "step 62", "4.4 batches an epoch were cut to 4")
+answers.mistake("rounds_the_batches_up",
+    {"epochs_per_decay * examples / batch / towers": "epochs_per_decay * math.ceil(examples / batch) / towers"},
+    "step 118", "4.4 batches an epoch were rounded up to 5")
+answers.mistake("returns_a_row", {"return start * factor ** int(step // length)":
+    "return np.array([start * factor ** int(step // length)])"},
+    "a tensor of shape [1] with the number in it: return the number itself")
+answers.mistake("ignores_the_factor", {"factor ** int": "0.1 ** int"}, "The factor is 0.1, whatever was given")
+answers.mistake("always_350_epochs", {"epochs_per_decay * examples": "350 * examples"}, "The rate never falls")
 answers.mistake("ignores_the_start", {"return start": "return 0.1"}, "step 0", "The start is 0.1, whatever was given")
 
 answers.spoil("forgets_the_towers_and_the_first_step", {"return start": "return -1 if step == 0 else start"},

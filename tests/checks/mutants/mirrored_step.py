@@ -55,7 +55,7 @@ answers.twin("counts_before_the_run", {
 
         def on_replica(x, y):
     """,
-    "sum(model.losses) / replicas()": "tf.nn.scale_regularization_loss(tf.add_n(model.losses))",
+    "sum(model.losses) / replicas()": "tf.nn.scale_regularization_loss(sum(model.losses, 0.0))",
 })
 
 
@@ -67,11 +67,15 @@ def weighs_gradients_instead(strategy, model, optimizer, x, y):
         count = everybody(x)
         with tf.GradientTape(persistent=True) as tape:
             losses = tf.reduce_sum(per_example(model, x, y))
-            penalty = sum(model.losses)
+            penalty = sum(model.losses, tf.constant(0.0))
         variables = model.trainable_variables
         slopes = [
             data / count + own / replicas()
-            for data, own in zip(tape.gradient(losses, variables), tape.gradient(penalty, variables), strict=True)
+            for data, own in zip(
+                tape.gradient(losses, variables),
+                tape.gradient(penalty, variables, unconnected_gradients="zero"),
+                strict=True,
+            )
         ]
         optimizer.apply_gradients(zip(slopes, variables, strict=True))
         return losses, penalty, count
@@ -85,7 +89,7 @@ answers.twin("with_tensorflows_helpers", {
     "everybody(x)": 'tf.distribute.get_replica_context().all_reduce("SUM", tf.shape(x)[0])',
     "tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()": """
         tf.nn.compute_average_loss(per_example(model, x, y), global_batch_size=count)
-        loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+        loss += tf.nn.scale_regularization_loss(sum(model.losses, 0.0))
     """,
 })
 answers.twin("the_optimizers_other_name", {
@@ -93,6 +97,12 @@ answers.twin("the_optimizers_other_name", {
         "optimizer.apply(slopes, model.trainable_variables)",
 })
 
+answers.mistake("add_n_of_no_penalties", {"sum(model.losses)": "tf.add_n(model.losses)"},
+    "2 replicas, a model without penalties, eager: ValueError", "its model.losses is an empty list: sum(model.losses, 0.0)")
+answers.mistake("adds_up_the_values_of_replicas", {
+    'strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
+        "sum(strategy.run(on_replica, args=(x, y)).values)",
+}, "1 replica, in a tf.function: AttributeError", "With one replica strategy.run returns a plain value")
 answers.mistake("means_of_its_own",
     {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.reduce_mean(per_example(model, x, y))"},
     "The step is 2 times", "either each replica takes the mean over its own examples")

@@ -101,7 +101,19 @@ def compares_the_text(devices):
 
 
 answers.mistake("says_which_are_there", {" != (asked": " == (asked"}, "CPU:0 exists, but you call it missing")
-answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"}, "does not exist", "for each device")
+answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"},
+    "got ['GPU:0']: look at every name of the list, also after the first that is missing")
+
+
+@answers.is_wrong("devices was changed in place: the caller still needs it unchanged")
+def takes_those_that_are_there_out_of_the_list(devices):
+    there = by_specs(devices)
+    for name in [*devices]:
+        if name not in there:
+            devices.remove(name)
+    return devices
+
+
 answers.mistake("answers_yes_or_no", {"return found": "return bool(found)"}, "expected a list of names", "got False")
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import IN_FLOAT32, Answers
+from tests.checks.mutants import IN_FLOAT32, LOST_WHOLE, Answers
 
 answers = Answers("parameter_server")
 
@@ -219,6 +219,26 @@ def is_a_ring(fabric, x):
     return x
 
 
+answers.mistake("adds_up_in_float64", {
+    "x.clone()": "x.double()",
+    """
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """: """
+        total = total.to(x.dtype)
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """,
+}, "3 ranks, 8 elements of int64", LOST_WHOLE, harmless_at=IN_FLOAT32)
+answers.mistake("multiplies_the_mean", {
+    "torch.stack(parts).sum(dim=0)": "torch.stack(parts).mean(dim=0) * len(parts)",
+}, "3 ranks, 8 elements of int64", "mean(): could not infer output dtype", of=adds_up_a_stack, harmless_at=IN_FLOAT32)
+answers.mistake("answers_with_its_own", {"return total": "return x"},
+    "These are still rank 0's own values. Rank 1 has the whole sum of this chunk, but it did not reach rank 0")
+answers.mistake("adds_the_last_one_alone", {"total += other": "total = x + other"},
+    "Rank 1's values are not in this sum", harmless_at=(2,))
+answers.mistake("adds_magnitudes", {"x.clone()": "x.abs()", "total += other": "total += other.abs()"},
+    "float64", "numbers other than the ranks' values of it came in", harmless_at=IN_FLOAT32)
 answers.mistake("rounds_the_sums", {"total += other": "total += other\ntotal.round_()"},
     "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
 

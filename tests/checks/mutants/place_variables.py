@@ -37,7 +37,7 @@ def numpy_and_the_last_of_equals(sizes_bytes, servers):
     return list(chosen)
 
 
-@answers.is_right
+@answers.is_wrong("sizes_bytes was changed in place: the caller still needs it unchanged")
 def takes_the_sizes_from_the_list(sizes_bytes, servers):
     held, chosen = {server: 0 for server in range(servers)}, []
     while sizes_bytes:
@@ -79,7 +79,7 @@ answers.mistake("counts_servers_from_one", {"return chosen": "return [server + 1
 answers.mistake("blocks", {"held.index(min(held))": "len(chosen) * servers // len(sizes_bytes)"},
     "The variables were cut into equal blocks: look at their bytes")
 answers.mistake("remembers_the_last_alone", {"held[chosen[-1]] += size": "held[chosen[-1]] = size"},
-    "the servers held", "has the fewest", "Were every variable's bytes added to its server's load?")
+    "the servers held", "has the fewest", "the sum of all its variables' bytes, not those of the last one")
 answers.mistake("two_servers_alone", {"[0] * servers": "[0] * min(2, servers)"},
     "3 servers", "Only servers 0 and 1 were used, but there are 3")
 answers.mistake("counts_before_bytes", {
@@ -90,7 +90,20 @@ answers.mistake("counts_before_bytes", {
     """,
 }, "The number of variables decided, and their bytes only broke ties")
 answers.mistake("forgets_the_first", {"+= size": "+= size if len(chosen) > 1 else 0"},
-    "went to server", "has the fewest", "Were every variable's bytes added to its server's load?")
+    "went to server", "has the fewest", "The first variable's bytes were not added to its server's load")
+answers.mistake("loads_in_float32", {
+    "[0] * servers": "np.zeros(servers, np.float32)",
+    "held.index(min(held))": "int(held.argmin())",
+}, "sizes [1073741824, 1073741824, 40, 7, 9, 2]", "The loads are float32, which holds 24 bits")
+answers.mistake("sorts_the_callers_list", {
+    "held, chosen = [0] * servers, []": "sizes_bytes.sort(reverse=True)\nheld, chosen = [0] * servers, []",
+}, "sizes_bytes was changed in place")
+answers.mistake("goes_to_the_next_when_it_is_fuller_than_the_last", {
+    "chosen.append(held.index(min(held)))": """
+        last = chosen[-1] if chosen else 0
+        chosen.append(last if held[last] <= held[(last + 1) % servers] else (last + 1) % servers)
+    """,
+}, "3 servers", "has the fewest")
 
 
 @answers.spoils()

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.checks.mutants import IN_FLOAT32, Answers
+from tests.checks.mutants import IN_FLOAT32, LOST_WHOLE, Answers
 
 answers = Answers("reduce_scatter")
 
@@ -254,6 +254,8 @@ answers.mistake("buffers_are_float32", {"torch.empty_like(into)": "torch.empty(l
     harmless_at=IN_FLOAT32)
 answers.mistake("adds_in_float32", {"into += landing": "into.copy_(into.float() + landing.float())"},
     "float64", "The digits beyond float32 precision are lost", harmless_at=IN_FLOAT32)
+answers.mistake("adds_in_float64", {"into += landing": "into.copy_(into.double() + landing)"},
+    "3 ranks, 8 elements of int64", LOST_WHOLE, harmless_at=IN_FLOAT32)
 answers.mistake("rounds_the_sums", {"into += landing": "into += landing\ninto.round_()"},
     "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
 answers.mistake("goes_round_a_lap_and_a_step", {

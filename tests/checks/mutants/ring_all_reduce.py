@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import IN_FLOAT32, Answers, all_gather, reduce_scatter
+from tests.checks.mutants import IN_FLOAT32, LOST_WHOLE, Answers, all_gather, reduce_scatter
 from tests.checks.mutants.reduce_scatter import scatter, slices
 
 answers = Answers("ring_all_reduce")
@@ -237,6 +237,12 @@ def gather_and_broadcast_dressed_as_a_ring(fabric, x):
             fabric.send(chunk, (rank + 1) % n)
 
 
+answers.mistake("leaves_out_the_second_half", {"range(2 * (n - 1))": "range(n - 1)"},
+    "Rank 2 has the whole sum of this chunk, but it did not reach rank 0", "there are 4 steps. Is a whole half missing?")
+answers.mistake("adds_in_both_halves", {"into + landing if step < n - 1 else landing": "into + landing"},
+    "Rank 0's values were added twice")
+answers.mistake("adds_in_float64", {"into + landing if": "into.double() + landing if"},
+    "3 ranks, 8 elements of int64", LOST_WHOLE, harmless_at=IN_FLOAT32)
 answers.mistake("averages", {
     "    handle.wait()": """
             handle.wait()

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import IN_FLOAT32, Answers
+from tests.checks.mutants import IN_FLOAT32, LOST_WHOLE, Answers
 from tests.checks.mutants.ring_all_reduce import the_usual_way
 
 answers = Answers("sharded_parameter_server")
@@ -312,6 +312,14 @@ def is_one_server(fabric, x):
     return x
 
 
+answers.mistake("adds_up_in_float64", {
+    "total = chunks[rank].clone()": "total = chunks[rank].double()",
+    "landing = torch.empty_like(total)": "landing = torch.empty_like(chunks[rank])",
+    "handles += [fabric.isend(total, k) for k in range(n) if k != rank]": """
+        total = total.to(x.dtype)
+        handles += [fabric.isend(total, k) for k in range(n) if k != rank]
+    """,
+}, "3 ranks, 8 elements of int64", LOST_WHOLE, of=every_isend_goes_to_rank_0_first, harmless_at=IN_FLOAT32)
 answers.mistake("rounds_the_sums", {"return x": "return x.round()"},
     "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
 answers.mistake("a_round_of_empty_messages_between_the_halves", {

@@ -129,7 +129,7 @@ def hand_to_hand(copies, devices):
     return sums
 
 
-@answers.is_wrong("copy k is 10^k, and device 1 holds", "The sum lacks the copy of device 0")
+@answers.is_wrong("copy k is 10^k, and device 1 holds", "The sum lacks the copy of device 0. Device 0 has the whole sum")
 def sums_stay_at_the_root(copies, devices):
     sums, gap = list(copies), 1
     while gap < len(sums):
@@ -140,7 +140,7 @@ def sums_stay_at_the_root(copies, devices):
     return sums
 
 
-@answers.is_wrong("3 devices", "The sum lacks the copy of device 2")
+@answers.is_wrong("3 devices", "The sum lacks the copy of device 2. No device has the whole sum: on the way up")
 def leaves_the_odd_one_out(copies, devices):
     """As HierarchicalCopyAllReduce: two halves of n // 2."""
     half = len(copies) // 2
@@ -154,6 +154,21 @@ def leaves_the_odd_one_out(copies, devices):
     for device in devices:
         with tf.device(device):
             sums.append(first + second)
+    return sums
+
+
+@answers.is_wrong("3 devices", "Device 0 has the whole sum: does it come back to every device, largest gap first?")
+def comes_back_from_the_smallest_gap(copies, devices):
+    n, sums = len(copies), list(copies)
+    gaps = [1 << power for power in range((n - 1).bit_length())]
+    for gap in gaps:
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low]):
+                sums[low] = tf.add(sums[low], sums[low + gap])
+    for gap in gaps:
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low + gap]):
+                sums[low + gap] = tf.identity(sums[low])
     return sums
 
 

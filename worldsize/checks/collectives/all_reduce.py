@@ -44,12 +44,14 @@ Examine = Callable[..., dict[str, Complaint]]  # examine(ended, inputs)
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
 OTHER_DTYPE = Size(3, 7, "float64")
+INTEGERS = Size(3, 8, "int64")
 LARGE = Size(3, 120_000)  # chunks of 160 kB: the wire copies smaller ones
 MANY = Size(9, 18)  # enough ranks, with equal chunks, to judge rounds; not a power of two
-SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5), OTHER_DTYPE, LARGE, MANY)
-SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5), OTHER_DTYPE, LARGE, MANY)
+SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5), OTHER_DTYPE, INTEGERS, LARGE, MANY)
+SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5), OTHER_DTYPE, INTEGERS, LARGE, MANY)
 IN_EIGHTHS = (OTHER_DTYPE, MANY)
-BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
+# {dtype: a number so large that its neighbour in float32 or float64 is 131,072 or 256 further on}
+BEYOND = {"float64": 2.0**40, "int64": 2**60}
 SHOWS_ROUNDS = 5  # with fewer ranks, taking turns is hardly slower
 
 SUM_RETURNED = "every rank returns the sum"
@@ -138,16 +140,17 @@ def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterato
 def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
     """Draw the ranks' inputs to an all-reduce, each of shape [elements].
 
-    In float64 two inputs are so large that float32 would lose their digits; they cancel in the sum, so that the loss
-    shows. In some cases rank 0's values are eighths: sums are exact, too, and no sum is a whole number.
+    In float64 two inputs are so large that float32 would lose their digits, in int64 so large that float64 would; they
+    cancel in the sum, so that the loss shows. In some cases rank 0's values are eighths: sums are exact, too, and no sum is
+    a whole number.
     """
     inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
     if size in IN_EIGHTHS:
         inputs[0] += np.random.default_rng([seed, size.elements]).choice([1, 2, 3, 5, 6, 7], size.elements) / 8
-    if size.dtype == "float64":
+    if size.dtype in BEYOND:
         first, second, *_ = inputs
-        first += BEYOND_FLOAT32
-        second -= BEYOND_FLOAT32
+        first += BEYOND[size.dtype]
+        second -= BEYOND[size.dtype]
     return inputs
 
 

@@ -210,7 +210,11 @@ def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
     if not 0 < most < want.steps:
         return wrong.rstrip()
 
-    hint = f"No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
+    gone = want.steps - most
+    missing = "Is the last step missing?" if gone == 1 else f"{gone} steps are missing."
+    if gone == want.world_size - 1 > 1 and want.halves == 2:
+        missing = "Is a whole half missing?"
+    hint = f"No rank sent more than {count(most, 'message')}; there are {want.steps} steps. {missing}"
     return f"{wrong.rstrip()} {hint}"
 
 

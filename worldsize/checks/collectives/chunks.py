@@ -16,6 +16,7 @@ from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
 LOST_DIGITS = "The digits beyond float32 precision are lost: make buffers like x, with torch.empty_like."
+LOST_WHOLE = "Whole numbers beyond 2^53 went through floating point and lost digits: keep the dtype of x all along."
 WHOLE = "These are whole numbers, but the expected values are not: do not round. "
 _MAX_RANKS_TRIED_TWICE = 8  # with more ranks only sums that hold each at most once are tried
 _MAX_RANKS_TRIED = 12  # 2**12 sums
@@ -82,7 +83,8 @@ def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tol
     `got` and `expected` are whole tensors. `tolerance` is relative.
     """
     i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)], tolerance)[0])
-    return f"{where}: expected {expected[i]:.14g} in element {i}, got {got[i]:.14g}. "
+    digits = "d" if expected.dtype.kind == "i" else ".14g"
+    return f"{where}: expected {expected[i]:{digits}} in element {i}, got {got[i]:{digits}}. "
 
 
 def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
@@ -93,7 +95,7 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     if all(is_whole_part(got, expected) for got in held):
         return WHOLE
     if all(has_lost_digits(got, expected, inputs) for got in held):
-        return LOST_DIGITS
+        return lost_digits(expected)
     if all_same(held, expected / n):
         return "This is the mean, not the sum: do not divide."
     if all(map(same, held, inputs)):
@@ -124,6 +126,7 @@ def _are_copies(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> boo
 def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
     expected, got = total(inputs), held[rank][slice(*part)]
     complaint = whose(got, rank, cut(inputs, part))
+    added = complaint
     if not complaint:
         for number, other in enumerate(even_split(len(expected), len(inputs))):
             if other != part and same(got, expected[slice(*other)]):
@@ -134,7 +137,8 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
         if same(chunk, expected[slice(*part)]):
             return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not reach rank {rank}."
 
-    return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
+    why = "something was not added" if added else "numbers other than the ranks' values of it came in"
+    return f"{complaint}No rank has the whole sum of this chunk: {why}{lost}."
 
 
 def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
@@ -146,12 +150,18 @@ def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
     return False
 
 
+def lost_digits(expected: np.ndarray) -> str:
+    """Return the words for sums that `has_lost_digits`, by their dtype."""
+    return LOST_DIGITS if expected.dtype == np.float64 else LOST_WHOLE
+
+
 def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
-    """Return whether a chunk's float64 sums are off by no more than adding up in float32 explains."""
-    if expected.dtype != np.float64:
+    """Return whether a chunk's sums are off by no more than adding up in float32 explains, or in float64 where they are int64."""
+    coarser = {"float64": "float32", "int64": "float64"}.get(expected.dtype.name)
+    if coarser is None:
         return False
 
-    spacing = np.spacing(np.abs(inputs).max().astype("float32"))
+    spacing = np.spacing(np.abs(inputs).max().astype(coarser))
     return bool(np.abs(got - expected).max(initial=0.0) <= len(inputs) * spacing)
 
 

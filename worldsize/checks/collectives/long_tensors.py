@@ -21,9 +21,9 @@ class Runs:
         self._arena, self._fn = arena, fn
         self._first = Trace(0)
 
-    def on(self, inputs: Sequence[np.ndarray], *more: Any) -> ArenaResult:
-        """Run the answer on `inputs`, the ranks' tensors, long or not."""
-        ended = self._arena.ranks(self._fn, inputs, *more)
+    def on(self, inputs: Sequence[np.ndarray], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        """Run the answer on `inputs`, the ranks' tensors, long or not; `driver` is as in `Arena.ranks`."""
+        ended = self._arena.ranks(self._fn, inputs, *more, driver=driver)
         if not self._first.transfers:
             self._first = ended.trace
         return ended

@@ -5,8 +5,9 @@ slices that it is given. Sizes, inputs and rounds are as in `all_reduce`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import starmap
+from itertools import accumulate, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,19 @@ from worldsize.checks.collectives.all_reduce import AT_ONCE, SIZES, Size, Sizes,
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.collectives.long_tensors import Runs
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import all_same, are_whole, differing, same, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 MOST_SHOWN = 4  # bounds are written out for so many ranks at most
 EXACT = 0.0  # copies must not change
+LENGTHS = (1, 3, 5, 14)  # of slices in an order that is drawn: an even split has none so long
+UNEVEN = Size(len(LENGTHS), sum(LENGTHS))
+GATHERED: Sizes = (*SIZES, UNEVEN)
 
 SUM_IN_SLICE = "every rank's slice of x holds the sum"
 COVERED = "the slices cover x exactly once"
@@ -62,7 +68,7 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable
     {WHOLE: 0.25, ON_THE_RING: 0.5, ALL_AT_ONCE: 0.25},
     seen={ON_THE_RING: evidence.MESSAGES, ALL_AT_ONCE: evidence.MESSAGES},
 )
-def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Case]:
+def all_gather(arena: Arena, fn: Callable, sizes: Sizes = GATHERED) -> Iterable[Case]:
     """Check the ring's second half: `all_gather(fabric, x, bounds)` copies each rank's slice of x to all ranks.
 
     The slice of rank r is x[slice(*bounds[r])]; all ranks receive it in place.
@@ -70,9 +76,11 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, Complaint]:
         x = inputs[0]
+        kept = (changed(noted["more"][0], bounds, "bounds", rank) for rank, noted in enumerate(ended.returned))
+        ended = replace(ended, returned=tuple(noted["returned"] for noted in ended.returned))
         largest = max(stop - start for start, stop in bounds)
         want = Ring(world_size=len(inputs), halves=1, tensor_bytes=x.nbytes, chunk_bytes=largest * x.itemsize)
-        wrong = with_hint(_wrong_whole(ended, inputs, bounds), ended.trace, want)
+        wrong = with_hint(_wrong_whole(ended, inputs, bounds), ended.trace, want) or first_complaint(kept)
         complaints = {WHOLE: wrong, ON_THE_RING: all_reduce_transfers.wrong_half(ended.trace, want)}
         return with_rounds(ALL_AT_ONCE, complaints, ended, want, AT_ONCE)
 
@@ -82,14 +90,16 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Iterable[Cas
             inputs = all_reduce.inputs_of(size, seed)
             if runs.would_take_minutes(inputs):
                 continue
-            owner = np.random.default_rng([seed, size.world_size, size.elements]).permutation(size.world_size)
+            generator = np.random.default_rng([seed, size.world_size, size.elements])
             parts = chunks.even_split(size.elements, size.world_size)
-            bounds = [parts[k] for k in owner]  # in any order, so that `bounds` must be used
+            if size == UNEVEN:
+                parts = list(pairwise(accumulate(generator.permutation(LENGTHS).tolist(), initial=0)))
+            bounds = [parts[k] for k in generator.permutation(size.world_size)]  # in any order, so that `bounds` must be used
             description = f"bounds {bounds}"
             if len(bounds) > MOST_SHOWN:
                 description = "the slices not in the order of the ranks"
 
-            run = partial(runs.on, inputs, bounds)
+            run = partial(runs.on, inputs, bounds, driver=on_ranks.and_arguments)
             yield Case(f"{size}, {description}", run, partial(examine, inputs=inputs, bounds=bounds))
 
     return gathers()
@@ -126,7 +136,7 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
         if chunks.is_whole_part(got, wanted):
             return complaint + chunks.WHOLE
         if chunks.has_lost_digits(got, wanted, inputs):
-            return complaint + chunks.LOST_DIGITS
+            return complaint + chunks.lost_digits(expected)
         return complaint + (_elsewhere(x, rank, expected, inputs) or chunks.whose(got, rank, chunks.cut(inputs, part)))
 
     return None
@@ -183,8 +193,11 @@ def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Seque
 
 
 def _stale(got: np.ndarray, rank: int, owner: int, part: Slice, inputs: Sequence[np.ndarray]) -> str:
-    if chunks.is_whole_part(got[slice(*part)], inputs[owner][slice(*part)]):
+    own = inputs[owner][slice(*part)]
+    if chunks.is_whole_part(got[slice(*part)], own):
         return chunks.WHOLE
+    if chunks.has_lost_digits(got[slice(*part)], own, inputs):
+        return chunks.lost_digits(own)
     counts = chunks.makings(got[slice(*part)], chunks.cut(inputs, part)) or ()
     within = [r for r, count in enumerate(counts) if count]
     if not within:

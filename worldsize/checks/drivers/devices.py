@@ -15,8 +15,12 @@ ELEMENTS = 3
 
 
 def answers(fn: Callable, cases: Sequence[Sequence[str]]) -> list[Any]:
-    """Return a student's answer to each case of devices."""
-    return [answer(fn, list(case)) for case in cases]
+    """Return a student's answer to each case of devices, "got", and the list that it was given afterwards, "left"."""
+    rows = []
+    for case in cases:
+        given = list(case)
+        rows.append({"got": answer(fn, given), "left": given})
+    return rows
 
 
 def answer(fn: Callable, case: Any) -> Any:

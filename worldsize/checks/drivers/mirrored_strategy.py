@@ -24,7 +24,8 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
     features, classes = case["start"].shape
     strategy = on_cpus(len(case["steps"][0]))
     with strategy.scope():
-        layer = keras.layers.Dense(classes, use_bias=False, kernel_regularizer=keras.regularizers.L2(case["penalty"]))
+        regularizer = keras.regularizers.L2(case["penalty"]) if case["penalty"] else None
+        layer = keras.layers.Dense(classes, use_bias=False, kernel_regularizer=regularizer)
         model = keras.Sequential([keras.Input((features,)), layer])
         optimizer = keras.optimizers.SGD(case["rate"])
         optimizer.build(model.trainable_variables)
@@ -78,6 +79,7 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
     strategy = on_cpus(len(case["losses"]))
     losses = per_replica(strategy, case["losses"])
     everybody = sum(map(len, case["losses"]))  # a Python number, which divides tensors of any dtype
-    returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
+    penalty = case["penalty"] if case["plain"] else tf.constant(case["penalty"])
+    returned = strategy.run(fn, args=(losses, penalty, everybody))
 
     return list(strategy.experimental_local_results(returned))

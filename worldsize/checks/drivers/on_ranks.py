@@ -133,6 +133,11 @@ def on_each(fn: Callable, given: Sequence[Sequence[Any]]) -> list[Any]:
     return [fn(*arguments) for arguments in given]
 
 
+def and_arguments(fn: Callable, fabric: Fabric, given: Any, *more: Any) -> dict[str, Any]:
+    """Run `fn(fabric, given, *more)` on a rank: "returned" is the result, "more" the other arguments afterwards."""
+    return {"returned": fn(fabric, given, *more), "more": more}
+
+
 def with_named(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> Any:
     """Return `fn(fabric, *values, *more)`, with the values of `given` in their order: what a rank alone has."""
     return fn(fabric, *given.values(), *more)

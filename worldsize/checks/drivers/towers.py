@@ -29,10 +29,13 @@ def _told(fn: Callable, towers: list) -> Any:
 
     variables = [tf.Variable(np.zeros_like(gradient)) for gradient in towers[0]]
     outcomes: list[Any] = []
+    spoilt: list[bool] = []
 
     def step() -> list:
         given = [list(zip(map(tf.constant, own), variables, strict=True)) for own in towers]
+        before = _ids(given)
         complaint, rows = _rows(fn(given))
+        spoilt.append(_ids(given) != before)
         if complaint:
             outcomes.append(complaint)
             return []
@@ -44,7 +47,13 @@ def _told(fn: Callable, towers: list) -> Any:
     tensors = tf.function(step, autograph=False)()
     if isinstance(outcomes[-1], str):
         return outcomes[-1]
-    return {"variables": outcomes[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
+    gradients = [np.asarray(tensor) for tensor in tensors]
+    return {"variables": outcomes[-1], "gradients": gradients, "spoilt": any(spoilt)}
+
+
+def _ids(towers: list) -> list[list[int]]:
+    """Return which pairs the lists of the towers hold."""
+    return [[id(pair) for pair in own] for own in towers]
 
 
 def _rows(got: Any) -> tuple[str, list]:

@@ -13,7 +13,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
-from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.kit.values import close, lone_number
 from worldsize.checks.verdict import Complaint
 from worldsize.units import count
 
@@ -67,6 +67,10 @@ def decayed_rate(arena: Arena, fn: Callable) -> Iterator[Case]:
     for step in (245, 265):  # past 10 stairs of 24 (8 steps an epoch), and not yet 10 of 27 (9 steps)
         yield _case(arena, fn, step, broken, MORE)
 
+    cut = replace(one_tower, examples=132, batch=30, towers=3, epochs_per_decay=15)  # 4.4 batches an epoch, 22 steps a stair
+    for step in (62, 118):  # past 3 stairs of 20 (4 batches an epoch), and not yet 5 of 25 (5 batches)
+        yield _case(arena, fn, step, cut, MORE)
+
     examples, batch, towers, epochs = (draws.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
     drawn = DecayPlan(examples, batch, towers, epochs, start=start, factor=factor)
     length = int(drawn.steps)
@@ -85,7 +89,7 @@ def _case(arena: Arena, fn: Callable, step: int, plan: DecayPlan, kind: str) -> 
 
 
 def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:
-    got = number(ended.returned[0])
+    got = lone_number(ended.returned[0])
     if isinstance(got, str):
         return f"expected the rate, one number, {got}"
 
@@ -97,7 +101,7 @@ def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:
     # skip mistakes that give the right rate here
     found = {complaint: value / wanted for complaint, value in _mistakes(step, plan).items()}
     telling = {complaint: ratio for complaint, ratio in found.items() if not close(ratio, 1.0, EXACT)}
-    named = first_named(got / wanted, telling, EXACT)
+    named = next((f". {words}" for words, ratio in telling.items() if close(got / wanted, ratio, EXACT, near_zero=0.0)), "")
 
     return f"expected {wanted:.6g} ({count(falls, 'fall')} so far), got {got:.6g}{named}"
 
@@ -105,7 +109,7 @@ def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:
 def _mistakes(step: int, plan: DecayPlan) -> dict[str, float]:
     at, length, falls = plan.rate, plan.steps, plan.falls(step)
     batch, towers, start, factor = plan.batch, plan.towers, plan.start, plan.factor
-    epochs = plan.epochs_per_decay
+    epochs, batches = plan.epochs_per_decay, plan.examples / batch
     down, up = max(1, math.floor(length / epochs)), math.ceil(length / epochs)
 
     return {
@@ -122,6 +126,12 @@ def _mistakes(step: int, plan: DecayPlan) -> dict[str, float]:
         ),
         f"{length / epochs:.4g} steps an epoch were rounded up to {up}: multiply by the epochs first, and cut last.": at(
             step // (up * epochs)
+        ),
+        f"{batches:.4g} batches an epoch were cut to {int(batches)}: an epoch is all examples.": at(
+            step // (int(batches) * epochs / towers)
+        ),
+        f"{batches:.4g} batches an epoch were rounded up to {math.ceil(batches)}: an epoch is all examples.": at(
+            step // (math.ceil(batches) * epochs / towers)
         ),
         "It slides down: in stairs, only epochs that are over count, so the exponent is a whole number.": at(step / length),
         "It falls after every epoch: epochs_per_decay of them must be over.": at(

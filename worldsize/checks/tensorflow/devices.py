@@ -18,6 +18,7 @@ from worldsize.checks.drivers.devices import ELEMENTS, answers, sum_graphs, sums
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, of_both
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, has_keys, same, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
@@ -56,12 +57,15 @@ def missing_devices(arena: Arena, fn: Callable) -> Iterable[Case]:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         complaints: dict[str, Complaint] = {PLAIN: None, ODD: None}
 
-        for k, (asked, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
+        for k, (asked, row) in enumerate(zip(cases, ended.returned[0], strict=True)):
             held = PLAIN if k < PLAIN_CASES else ODD
-            complaint = _wrong_names(asked, got, there)
+            complaint = _wrong_names(asked, row["got"], there)
             if complaint and not complaints[held]:
                 complaints[held] = f"missing_devices({asked}): {complaint}"
 
+        for asked, row in zip(cases, ended.returned[0], strict=True):
+            spoilt = changed(row["left"], asked, "devices")
+            complaints[PLAIN] = complaints[PLAIN] or (spoilt and f"missing_devices({asked}): {spoilt}")
         return complaints
 
     run = Case(
@@ -95,6 +99,8 @@ def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
         return f"{name} exists, but you call it missing. {why}"
 
     missed = [name for name in expected if name not in got]
+    if got and list(got) == expected[: len(got)]:
+        return f"expected {expected}, got {list(got)}: look at every name of the list, also after the first that is missing."
     if missed and list(map(_plain, got)) != list(map(_plain, expected)):
         return (
             f"expected {expected}, got {list(got)}: {missed[0]} does not exist. TensorFlow silently uses CPU:0 "
@@ -183,19 +189,26 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Compla
             return complaint + "That is the mean: add up, do not divide."
         if not 0 <= value < 10**n or value != int(value):  # NaN, too
             return complaint
-        return complaint + _miscounted(f"{int(value):0{n}d}"[::-1])
+        whole = [other for other, total in enumerate(sums) if float(total[0]) == expected]
+        return complaint + _miscounted(f"{int(value):0{n}d}"[::-1], whole)
 
     return None
 
 
-def _miscounted(digits: str) -> str:
-    """Name the copy that a sum over devices counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
+def _miscounted(digits: str, whole: list[int]) -> str:
+    """Name the copy that a sum over devices counts several times, or the copies that it lacks; `digits[k]` counts copy k.
+
+    `whole` are the devices that have the whole sum.
+    """
     for device, digit in enumerate(digits):
         if digit not in "01":
             return f"The sum holds device {device}'s copy {digit} times."
 
     lacks = [str(device) for device, digit in enumerate(digits) if digit == "0"]
-    return f"The sum lacks the copy of device {', '.join(lacks)}. Does the way back go from the largest gap to the smallest?"
+    told = f"The sum lacks the copy of device {', '.join(lacks)}."
+    if whole:
+        return f"{told} Device {whole[0]} has the whole sum: does it come back to every device, largest gap first?"
+    return f"{told} No device has the whole sum: on the way up some copy is left out."
 
 
 def _wrong_pattern(n: int, moves: list[tuple[int, int]], depth: int, rounds: int) -> Complaint:

@@ -18,13 +18,21 @@ from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, of_both
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
 from worldsize.checks.verdict import UNEXAMINED, Complaint
+from worldsize.units import count as counted
 
 EVEN = "equal shares: weights as on one device"
 UNEVEN = "unequal shares: weights as on one device"
 LOSS = "it returns the mean loss of the step"
-# [case][step][replica] -> examples; the last two cases have unequal shares
-STEPS = (((4, 4), (4, 4)), ((3, 3), (3, 3)), ((4, 3), (2, 1)), ((2, 1, 0), (2, 1, 0)))
 FEATURES, CLASSES, RATE, L2 = 5, 3, 0.5, 0.25
+# [case]: whether it runs in a tf.function, the model's penalty, and [step][replica] -> examples
+CASES = (
+    (False, L2, ((4, 4), (4, 4))),
+    (True, L2, ((3, 3), (3, 3))),
+    (False, L2, ((4, 3), (2, 1))),
+    (True, L2, ((2, 1, 0), (2, 1, 0))),
+    (True, L2, ((4,), (3,))),
+    (False, 0.0, ((3, 1), (2, 2))),
+)
 # TensorFlow's softmax sums are float32, and in another order than NumPy's float64
 TOLERANCE = 1e-5
 RETURNED = 1e-4  # the second step starts from weights that are slightly off
@@ -39,7 +47,7 @@ def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
     """
     generator = np.random.default_rng(arena.draws.getrandbits(64))
     cases = []
-    for index, steps in enumerate(STEPS):
+    for traced, penalty, steps in CASES:
         start = generator.normal(size=(FEATURES, CLASSES)).astype("float32")
         examples: list[list[tuple[np.ndarray, np.ndarray]]] = []
         for shares in steps:
@@ -47,12 +55,12 @@ def mirrored_step(arena: Arena, fn: Callable) -> Iterable[Case]:
             for count in shares:
                 x = generator.normal(size=(count, FEATURES)).astype("float32")
                 examples[-1].append((x, generator.integers(0, CLASSES, count)))
-        cases.append({"start": start, "steps": examples, "traced": index % 2 == 1, "rate": RATE, "penalty": L2})
+        cases.append({"start": start, "steps": examples, "traced": traced, "rate": RATE, "penalty": penalty})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         complaints: dict[str, Complaint] = {EVEN: None, UNEVEN: None, LOSS: None}
-        for index, (case, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
-            held = EVEN if index < 2 else UNEVEN
+        for case, (_, _, steps), got in zip(cases, CASES, ended.returned[0], strict=True):
+            held = EVEN if all(len(set(shares)) == 1 for shares in steps) else UNEVEN
             weights, returned = _wrong_training(case, got)
             complaints[held] = complaints[held] or weights
             complaints[LOSS] = of_both(complaints[LOSS], returned)
@@ -71,6 +79,7 @@ class OneDeviceStep:
     """
 
     before: np.ndarray
+    l2: float
     counts: Sequence[int]
     slopes: Sequence[np.ndarray]
     losses: Sequence[float]
@@ -87,19 +96,19 @@ class OneDeviceStep:
     @property
     def penalty(self) -> np.ndarray:
         """Return the gradient of the mirrored model's penalties."""
-        return 2 * L2 * self.before
+        return 2 * self.l2 * self.before
 
     @property
     def cost(self) -> float:
         """Return the mirrored model's penalties, which `loss` excludes."""
-        return L2 * float((self.before**2).sum())
+        return self.l2 * float((self.before**2).sum())
 
     @property
     def after(self) -> np.ndarray:
         return self.before - RATE * (self.mean + self.penalty)
 
 
-def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> OneDeviceStep:
+def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.ndarray]], l2: float) -> OneDeviceStep:
     counts, slopes, losses = [], [], []
     for x, y in shares:
         logits = x.astype(float) @ weights
@@ -112,28 +121,27 @@ def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.nd
         slopes.append(x.astype(float).T @ chances)
         losses.append(float(-np.log(picked).sum()))
 
-    return OneDeviceStep(weights, counts, slopes, losses)
+    return OneDeviceStep(weights, l2, counts, slopes, losses)
 
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     """Return the complaints about the weights and about the returned loss, up to the first step with wrong weights."""
     how = "in a tf.function" if case["traced"] else "eager"
-    n = len(case["steps"][0])
     if has_keys(got, "raised"):
-        return f"{n} replicas, {how}: {got['raised']}", UNEXAMINED
+        return f"{_which(case)}, {how}: {got['raised']}{_special(case)}", UNEXAMINED
 
     weights = case["start"].astype(float)
     returned: Complaint = None
     for index, shares in enumerate(case["steps"]):
-        step = _on_one_device(weights, shares)
+        step = _on_one_device(weights, shares, case["penalty"])
         complaint = _wrong_copies(got["weights"][index], step, got["applied"])
-        wrong = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
+        wrong = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares, case["penalty"]))
         applied, steps = got["applied"], len(case["steps"])
         if index == steps - 1 and applied != steps and not complaint:
             complaint = (
                 f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the gradients"
             )
-        name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
+        name = f"{_which(case)} with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
         returned = returned or (wrong and name + wrong)
         if complaint:
             return name + complaint, returned
@@ -143,6 +151,19 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     return None, returned
 
 
+def _which(case: dict) -> str:
+    return counted(len(case["steps"][0]), "replica") + ", a model without penalties" * (not case["penalty"])
+
+
+def _special(case: dict) -> str:
+    """Say what an error in a case may come from that the usual models and numbers of replicas do not have."""
+    if not case["penalty"]:
+        return ". This model has no penalties, so its model.losses is an empty list: sum(model.losses, 0.0) is 0.0 then."
+    if len(case["steps"][0]) == 1:
+        return ". With one replica strategy.run returns a plain value: strategy.reduce takes it, too."
+    return ""
+
+
 def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int) -> Complaint:
     expected = step.after
     for k, copy in enumerate(copies):
@@ -150,7 +171,7 @@ def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: in
             where = np.unravel_index(int(np.argmax(np.abs(copy - expected))), expected.shape)
             return (
                 f"replica {k}, weight {tuple(map(int, where))}: expected {expected[where]:.6g}, as on one device, "
-                f"got {copy[where]:.6g}. {_mistake(copy, step, applied)}"
+                f"got {copy[where]:.6g}. {_mistake(copy, step, applied)}".rstrip()
             )
 
     return None
@@ -188,9 +209,7 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
 
     if not applied:
         return "The optimizer counts no step: let it apply the gradients, by its own rule and rate."
-    if len(set(step.counts)) > 1:
-        return "Equal shares are right: is global_batch the real number of examples in this step?"
-    return "Is it the gradient of the loss, and does it include every replica's?"
+    return ""
 
 
 _EMPTY = "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."

@@ -14,6 +14,7 @@ from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
@@ -31,6 +32,7 @@ def place_variables(arena: Arena, fn: Callable) -> Iterable[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
     fixed.append(([3 * 10**9, 2 * 10**9, 10**9, 10**9 + 1, 5, 7], 2))  # more bytes than 32 bits count
+    fixed.append(([2**30, 2**30, 40, 7, 9, 2], 2))  # float32 loses what comes after the first two
     drawn = []
     for fewest, servers in ((7, 2), (12, 3), (16, 4)):
         length = generator.integers(fewest, fewest + 8)
@@ -49,7 +51,8 @@ def _examine(ended: ArenaResult, sizes: Sequence[int], servers: int) -> dict[str
     complaint = _no_servers(got, sizes, servers)
     if complaint:
         return {EACH: complaint, LIGHTEST: UNEXAMINED}
-    return {EACH: None, LIGHTEST: _wrong_choice(list(map(int, got)), sizes, servers)}
+    spoilt = changed(ended.inputs[0], list(sizes), "sizes_bytes")
+    return {EACH: spoilt, LIGHTEST: _wrong_choice(list(map(int, got)), sizes, servers)}
 
 
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
@@ -91,6 +94,12 @@ def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
         return "All went to one server: add each variable's bytes to its server's load."
     if got == _fewest_variables(sizes, servers):
         return "The number of variables decided, and their bytes only broke ties."
+    if got == _by_loads(sizes, servers, lambda load, size, k: float(np.float32(load) + np.float32(size))):
+        return "The loads are float32, which holds 24 bits of a number: add up whole numbers."
+    if got == _by_loads(sizes, servers, lambda load, size, k: size):
+        return "A server's load is the sum of all its variables' bytes, not those of the last one."
+    if got == _by_loads(sizes, servers, lambda load, size, k: load + size * (k > 0)):
+        return "The first variable's bytes were not added to its server's load."
     if got == [k * servers // variables for k in range(variables)]:
         return "The variables were cut into equal blocks: look at their bytes."
 
@@ -102,7 +111,18 @@ def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
         return "The largest were placed first: TensorFlow asks for one variable at a time, in the given order."
     if servers > 2 and max(got) == 1:
         return f"Only servers 0 and 1 were used, but there are {servers}."
-    return "Were every variable's bytes added to its server's load?"
+    return ""
+
+
+def _by_loads(sizes: Sequence[int], servers: int, added: Callable[[float, int, int], float]) -> list[int]:
+    """Return the servers chosen by the least load, the first of equals; `added(load, size, k)` is a load with variable k."""
+    loads: list[float] = [0] * servers
+    chosen = []
+    for k, size in enumerate(sizes):
+        server = loads.index(min(loads))
+        loads[server] = added(loads[server], size, k)
+        chosen.append(server)
+    return chosen
 
 
 def _fewest_variables(sizes: Sequence[int], servers: int) -> list[int]:

@@ -22,6 +22,7 @@ from worldsize.units import count as counted
 EVENLY_SHARED = "equal shares: adds up to the mean over all"
 UNEVENLY_SHARED = "unequal shares, and one that is empty"
 PENALTY_ONCE = "the penalty counts once, with unequal shares too"
+# a penalty is a tensor, or a Python number where a model has none
 EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
 PENALIZED = ((4, 4), (3, 2, 1))
 
@@ -39,7 +40,7 @@ def replica_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
     cases = []
     for _, shares, penalty in plans:
         losses = [np.round(generator.uniform(1, 9, count), 2).astype("float32") for count in shares]
-        cases.append({"losses": losses, "penalty": penalty})
+        cases.append({"losses": losses, "penalty": penalty, "plain": not penalty})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         found: dict[str, Complaint] = {}

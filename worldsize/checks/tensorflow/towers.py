@@ -69,14 +69,20 @@ def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complai
         if complaint:
             return {ONE_PAIR_EACH: where + complaint, MEAN_GRADIENTS: UNEXAMINED, STEPS_TAKEN: UNEXAMINED}
 
+    spoilt: Complaint = None
+    for (where, _), answer in zip(given, got, strict=True):
+        if answer.get("spoilt") and not spoilt:
+            spoilt = f"{where}{SPOILT}"
+
     for (where, towers), answer in zip(given, got, strict=True):
         complaint = _wrong_mean(answer, towers)
         if complaint:
-            return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: where + complaint, STEPS_TAKEN: UNEXAMINED}
+            return {ONE_PAIR_EACH: spoilt, MEAN_GRADIENTS: where + complaint, STEPS_TAKEN: UNEXAMINED}
 
-    return {ONE_PAIR_EACH: None, MEAN_GRADIENTS: None, STEPS_TAKEN: _wrong_steps(weights, broke, lesson)}
+    return {ONE_PAIR_EACH: spoilt, MEAN_GRADIENTS: None, STEPS_TAKEN: _wrong_steps(weights, broke, lesson)}
 
 
+SPOILT = "the lists of the towers were changed in place: the caller still needs them unchanged. Work on copies."
 _BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) groups them by variable."
 _WAYS_OUT = {
     "has no attribute 'numpy'": "The function is traced into a graph, which has no values yet: use TensorFlow's operations.",
@@ -95,7 +101,8 @@ def _wrong_pairs(answer: Any) -> Complaint:
     if -1 in order:
         return f"row {order.index(-1)}: the gradient's partner is not one of the variables: pass on the tower's own"
     if len(order) != len(wanted):
-        return f"expected {len(wanted)} pairs, one for each variable, got {len(order)}: the towers share the variables"
+        why = "the towers share the variables" if len(order) > len(wanted) else "names do not tell variables apart, places do"
+        return f"expected {len(wanted)} pairs, one for each variable, got {len(order)}: {why}"
     return f"expected the variables in the order {wanted}, got {order}"
 
 
