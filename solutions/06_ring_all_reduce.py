@@ -751,7 +751,7 @@ lab.predict(
 # %%
 lab.predict(
     "crossing",
-    f"{n} ranks, 20 MB/s, 20 ms: from how many kB on is the ring faster than one server?",
+    f"{n} ranks, 20 MB/s, 20 ms, of 1 kB to 2 MB: from how many kB on is the ring faster than one server?",
     "kB",
 )
 
@@ -870,7 +870,7 @@ figures.two_level_rings(nodes=4, per_node=4)
 # %%
 lab.predict(
     "levels",
-    "4 nodes of 8 ranks, links ten times as fast inside: by the formulas, how many times as long as two levels does one ring take?",
+    "4 nodes of 8 ranks, links ten times as fast inside. By the formulas, one ring takes how many times as long as two levels?",
     "times",
 )
 

@@ -81,7 +81,8 @@ print("\n".join(f"{key}: {value}" for key, value in run[0].items()))
 # The oldest way to use several devices is still the clearest. The variables exist once, on the CPU. Every device gets the
 # same model and its own part of the batch: that is a **tower**. Each tower computes its gradients. The CPU averages them and
 # changes the variables once. In the classic script, which trained on CIFAR-10 with several GPUs, this function was called
-# `average_gradients`; lab 04 has an exercise of that name, so here it has a longer one.
+# `average_gradients`; lab 04 has an exercise of that name, so here it has a longer one. It is called inside a `tf.function`,
+# where tensors have no values yet: use TensorFlow's operations.
 #
 # <details><summary>An example: two towers, two variables</summary>The variables are <code>w</code> and <code>b</code>. Then
 # <code>towers</code> is <code>[[(gw0, w), (gb0, b)], [(gw1, w), (gb1, b)]]</code>, and you return a list of two pairs: one
@@ -295,8 +296,8 @@ if yours:
 # %% [markdown]
 # ### The classic script's own mistakes
 #
-# The classic script got this wrong itself, in its first versions. Below is its way, in our words: the length of a stair,
-# the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what
+# The first versions of the classic script got this wrong themselves. Below is the script's way, in our words: the length of a
+# stair, the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what
 # their author meant. Find them before you run the cell.
 
 # %%
@@ -315,7 +316,7 @@ def the_classic_way(towers, batch, examples=50_000, epochs_per_decay=350):
     return {"prints": float(loss), "losses": noted, "decay_steps": decay_steps}
 
 # %%
-lab.predict("classic", "4 towers, batches of 125: after how many epochs does its rate fall for the first time?", "epochs")
+lab.predict("classic", "4 towers, batches of 125: after how many epochs does the classic rate fall for the first time?", "epochs")
 
 # %%
 classic = launch(the_classic_way, args=(4, 125), logical_devices=5)[0]
@@ -377,22 +378,22 @@ figures.curves(
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
 
 # %% [markdown]
-# The line grows with every tower; the points follow it only while there are idle cores. Logical devices are places, not
+# The dashed line grows with every tower; the points follow it only while there are idle cores. Logical devices are places, not
 # hardware: they share the cores of this machine. On a host with several GPUs `tower_devices` takes those, and the same cells
 # show what towers were made for. The first steps of each run are left out, because TensorFlow traces and optimises the graph
 # then.
 #
 # **In one sentence:** why can sec/batch fall although no step gets faster?
 #
-# <details><summary>Compare</summary>It is the step's time divided by the number of towers; a step that takes as long as
-# before with twice the towers halves it.</details>
+# <details><summary>Compare</summary>sec/batch is the step's time divided by the number of towers. If a step with twice the
+# towers takes as long as before, sec/batch is halved.</details>
 
 # %% [markdown]
 # ## A server, and workers
 #
 # Towers end at the edge of one machine. For more, TensorFlow's first version had a **cluster**: a table that says which
 # *jobs* there are and at which addresses their *tasks* listen. By convention the job `ps` holds the parameters and the
-# job `worker` computes. Each task runs a `Server`. The table comes in the variable `TF_CONFIG`, as JSON.
+# job `worker` computes. Each task runs a `Server`, and finds the table in its environment variable `TF_CONFIG`, as JSON.
 
 # %%
 def who_am_i():
@@ -410,9 +411,9 @@ print(run["worker:1"])
 # ## In-graph: one program for all
 #
 # The first way to use a cluster: *one* client builds *one* graph with all towers in it, each on another worker. This is
-# **in-graph replication**. The client opens a session with one server, the **master**; here that is the client's own, the
-# task `chief`. The master cuts the graph into parts, one for each device, hands every worker its part, and starts all of
-# them at every step. The workers know nothing of the model: they serve.
+# **in-graph replication**. The client opens a session with one server, the **master**; here the master is the client's own
+# server, the task `chief`. The master cuts the graph into parts, one for each device, hands every worker its part, and starts
+# all of them at every step. The workers know nothing of the model: they serve.
 
 # %% [markdown]
 # Our model from here on is a linear regression with ten weights: small enough to see everything. The columns of `x` are
@@ -483,14 +484,14 @@ figures.placement(told(run, "placed"), "In-graph: what does each task have of th
 figures.route(told(run, "moves"), "One step in-graph: what goes from whom to whom?")
 
 # %% [markdown]
-# All that you see was read from the parts that the master made, with a send and a receive wherever an edge of the graph
-# crossed from one to another. Follow the arrows from left to right: data from the client, weights from the server, gradients
+# All that you see was read from the parts that the master made. They have a send and a receive wherever an edge of the graph
+# goes from one part to another. Follow the arrows from left to right: data from the client, weights from the server, gradients
 # back. One `session.run` waits for all towers, so the steps are synchronous by themselves.
 #
 # **In one sentence:** why did in-graph replication stay small?
 #
 # <details><summary>Compare</summary>Look at the data. They are larger than the weights here, and with images larger by
-# far. All of them go through one process, the client, and its graph grows with every worker.</details>
+# far. All data go through one process, the client, and the client's graph grows with every worker.</details>
 
 # %% [markdown]
 # ## Between-graph: a program for each worker
@@ -595,8 +596,8 @@ figures.stacks(
 #
 # A worker may have several devices itself. Then between-graph and towers come together: each worker is a small towers
 # program, whose variables lie on the server. Let us follow one step with real bytes. Each worker has two devices, and
-# its `CPU:0` is the **host**: on a real worker everything from the network passes through its memory, a stop that the
-# pictures leave out. The model has one matrix, from 784 pixels to 10 classes. (What the session and `together` do is
+# its `CPU:0` is the **host**: on a real worker everything from the network passes through the host's memory. The pictures
+# leave out that stop. The model has one matrix, from 784 pixels to 10 classes. (What the session and `together` do is
 # explained below.)
 
 # %%
@@ -627,7 +628,7 @@ def host_and_devices(task, average, cached):
 
 # %%
 lab.predict(
-    "sent", "Weights of 31.36 kB, a worker with two devices. How many kB of weights does the server send it in a step?",
+    "sent", "A worker has two devices, the weights are 31.36 kB. How many kB of weights does the server send it in a step?",
     "kB",
 )
 
@@ -650,7 +651,7 @@ lab.measure("sent", from_the_server(plain))
 # %% [markdown]
 # Both devices asked the server, and the same bytes crossed the network twice. The remedy is one word,
 # `caching_device`: the weights are fetched once, to the host, and go on from there. On the way back the average does
-# the same for the gradients: the host averages first, then sends one.
+# the same for the gradients: the host averages first, and then sends one gradient.
 
 # %%
 cached = follow(cached=True)
@@ -680,7 +681,7 @@ figures.placement(
 # ## From one machine to several
 #
 # Here is a script for one machine. `regression` builds the graph; a `MonitoredTrainingSession` fills the variables and
-# runs until a hook says stop. A batch has eight rows. Computing with them takes microseconds, so we add **declared
+# runs until a hook says stop. A batch has eight rows. Computing with eight rows takes microseconds, so we add **declared
 # compute**: each gradient also waits a set time, without burning a core. So workers on a small machine do not disturb each
 # other, and we decide who is slow.
 
@@ -710,7 +711,7 @@ def three_runs(held):
     return found, len(calls)
 
 # %%
-lab.predict("held", "`read` without the control dependency, run three times: what is the last value?", "")
+lab.predict("held", "`read` runs three times, without the control dependency: what does it return the last time?", "")
 
 # %%
 without, _ = launch(three_runs, args=(False,))[0]
@@ -768,8 +769,8 @@ alone = launch(one_machine, args=(build,)).results
 print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at the end {excess(alone[0][-1][-1]):.4f}")
 
 # %% [markdown]
-# Every row of the diary has the version of the weights that the step began with, and when; the version that it left
-# behind, and when; and the weights. Now move it to a cluster. The script stays; three things are new. The worker starts its
+# A row of the diary says of a step which version of the weights it read, and when; which version it left behind, and when;
+# and the weights after it. Now move it to a cluster. The script stays; three things are new. The worker starts its
 # **server**; it builds the graph under a **device setter**; and its session goes to its own server, with one worker as the
 # **chief**, which alone fills the variables.
 
@@ -822,7 +823,7 @@ check.between_graph(between_graph)
 # it at once. Nobody waits for anybody. The work of one gradient takes as long as on one machine.
 
 # %%
-lab.predict("async", "2 workers, asynchronous: how many times the examples/sec of one machine?", "times")
+lab.predict("async", "2 workers, asynchronous: how many times the examples/sec of one machine do they reach?", "times")
 
 # %%
 # Helper: start workers and servers, and read their diaries
@@ -857,9 +858,9 @@ if asynchronous:
     print(f"mean staleness: {np.mean(ages):.2f} updates came in between reading the weights and changing them")
 
 # %% [markdown]
-# Both workers count the same versions, since `global_step` is a variable on the server too. Twice the workers, about
-# twice the examples. The price is **staleness**: while one worker computes, the other changes the weights. With two
-# workers that is about one update (lab 05 counts it for more).
+# Both workers count the same versions, since `global_step` is a variable on the server too. How near do twice the workers
+# come to twice the examples? The price is **staleness**: while one worker computes, the other changes the weights. Two
+# workers that are alike take turns, so you may expect one update in between (lab 05 counts it for more workers).
 
 # %% [markdown]
 # ## Synchronous
@@ -869,7 +870,7 @@ if asynchronous:
 # A worker begins its next step when it has its token. A gradient of an old version is thrown away.
 
 # %%
-lab.predict("sync", "2 workers, synchronous: how many times the updates/sec of one machine?", "times")
+lab.predict("sync", "2 workers, synchronous: how many times the updates/sec of one machine do they reach?", "times")
 
 # %%
 def updates_per_s(diaries):
@@ -890,37 +891,44 @@ def descent(name, diaries):
         name, [(0, 0.0, excess(0 * best))] + [(int(s[2]), s[3] - begin_s, excess(s[4])) for s in steps]
     )
 
+def late_loss(diaries):
+    """The mean loss above the lowest over the second half of the steps."""
+    return np.mean([excess(step[4]) for diary in diaries for step in diary[len(diary) // 2 :]])
+
+rows = {"one machine": alone, "asynchronous": asynchronous, "synchronous": synchronous}
+falls, answer = [descent(name, diaries) for name, diaries in rows.items()], None
+if all(rows.values()):
+    ends = ", ".join(f"{max(point[1] for point in fall.points):.2g}" for fall in falls)
+    losses = ", ".join(f"{late_loss(diaries):.2g}" for diaries in rows.values())
+    answer = f"after {ends} s; mean loss of the second half {losses}"
 figures.descents(
-    [descent("one machine", alone), descent("asynchronous", asynchronous), descent("synchronous", synchronous)],
-    f"The same {updates} updates, on one machine and with two workers: who is lowest, by updates and by seconds?",
+    falls,
+    figures.answered(
+        f"{updates} updates, on one machine and with two workers: when are they done, and how low is the loss?", answer
+    ),
     y="loss above the lowest",
 )
 
 # %% [markdown]
 # On the left, loss against updates; on the right, against seconds. Which curves fall alike on the left? At the end each may
-# hover at a height of its own: every update is noisy, since it saw only a few rows. A synchronous update is the mean over
-# both workers' rows, twice as many. On the right: which run is done first?
+# hover at a height of its own: every update is noisy, since it saw only a few rows. So do not read the last point, but the mean
+# over many. A synchronous update is the mean over both workers' rows, twice as many. On the right: which run is done first?
 
 # %%
-def late_loss(diaries):
-    """The mean loss above the lowest over the second half of the steps."""
-    return np.mean([excess(step[4]) for diary in diaries for step in diary[len(diary) // 2 :]])
-
 def show(rows):
     for name, diaries in rows.items():
         speeds = diaries and f"{examples_per_s(diaries):4.0f} examples/s, {updates_per_s(diaries):3.0f} updates/s"
         print(f"{name:>22}: {speeds or 'not yet'}")
 
-rows = {"one machine": alone, "asynchronous": asynchronous, "synchronous": synchronous}
 show(rows)
 for name, diaries in rows.items():
     if diaries:
         print(f"{name:>22}: loss above the lowest, mean of the second half: {late_loss(diaries):.3f}")
 
 # %% [markdown]
-# Compare examples/s first: both ways of using two workers come out ahead of one machine. A synchronous update is a little
-# slower than one machine's step, because gradients and tokens travel, and both workers wait for the later one; but it
-# holds the rows of both.
+# Compare examples/s first: does each way of using two workers come out ahead of one machine? Then compare updates/s. For a
+# synchronous update gradients and tokens travel, and both workers wait for the later one: what does that cost? But each
+# synchronous update holds the rows of both workers.
 
 # %% [markdown]
 # ### One slow worker
@@ -929,7 +937,9 @@ for name, diaries in rows.items():
 # Synchronously, nobody gets a token before the slow one is done.
 
 # %%
-lab.predict("slow", f"Worker 1 takes {slow} times as long. How many times the examples/sec of sync does async reach?", "times")
+lab.predict(
+    "slow", f"Worker 1 takes {slow} times as long. Asynchronous reaches how many times synchronous's examples/sec?", "times"
+)
 
 # %%
 uneven = (work_s, slow * work_s)
@@ -945,14 +955,14 @@ for name, diaries in rows.items():
 figures.predicted(lab, ["async", "sync", "slow"])
 
 # %% [markdown]
-# Synchronously, both workers made the same number of gradients, none of them stale, and all at the slow one's pace.
-# Asynchronously, nobody is held up; but the quick worker's rows count more often, and the slow one's gradients are old when
-# they come.
+# Synchronously, each worker waits for its token. So both make as many gradients, none of them is stale, and the slow worker
+# sets the pace. Asynchronously, nobody is held up; but the quick worker's rows count more often, and the slow worker's
+# gradients are old when they come. Do the lines above show all of this?
 #
 # **In one sentence:** when would you still choose the synchronous one?
 #
-# <details><summary>Compare</summary>When the workers are alike, as GPUs of one kind are: then little time is lost in
-# waiting, its steps are those of one large batch, and a run can be repeated and reasoned about.</details>
+# <details><summary>Compare</summary>When the workers are alike, as GPUs of one kind are. Then little time is lost in
+# waiting, a synchronous step is that of one large batch, and a run can be repeated and reasoned about.</details>
 
 # %% [markdown]
 # ## What is gone, and what came of it

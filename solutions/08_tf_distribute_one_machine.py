@@ -43,7 +43,7 @@ warm()
 # %% [markdown]
 # ## Several devices in one process
 #
-# So far each rank was a process. On one machine `tf.distribute` makes do with one: one Python program, several devices.
+# So far each rank was a process. On one machine `tf.distribute` needs only one process: one Python program, several devices.
 # A **strategy** holds a copy of the model on each, feeds each a part of the batch, and runs the step on all of them.
 # Each copy is called a **replica**.
 
@@ -86,7 +86,7 @@ lab.measure("replicas", said)
 print(f"{said} replicas, and the copies of a variable are on:", *places, sep="\n")
 
 # %% [markdown]
-# Two replicas, no error, and both copies on the same CPU. If TensorFlow cannot place something, it puts it
+# Two replicas, no error, and both copies on the same CPU. If TensorFlow cannot put a variable where you asked, it puts it
 # elsewhere. Training would go on for days with half the cards you pay for. So check before you train: a device's
 # name says what you *asked* for, a variable's `.device` says what you *got*.
 
@@ -125,7 +125,7 @@ print(launch(hard_placement)[0])
 def missing_devices(devices):
     """Returns the names in the list `devices` for which this process has no device, in the order of the list.
 
-    A variable made there lies somewhere else.
+    A variable that is made under such a name lies on another device.
     """
     import tensorflow as tf
 
@@ -305,7 +305,7 @@ print("two replicas' copies apart:", runs["Mirrored"][0]["spread"])
 # ### Saving and loading
 #
 # A saved model knows nothing of strategies. So it can be trained on eight devices and used on one, or the other way
-# round. Load the file of the mirrored model plainly, and once more inside another strategy's scope.
+# round. Load the file of the mirrored model without a strategy, and once more inside another strategy's scope.
 
 # %%
 def load(path):
@@ -431,7 +431,7 @@ lab.measure("scale", added / mean)
 print(f"the replicas' means add up to {added:g}; the mean over all examples is {mean:g}")
 
 # %% [markdown]
-# A step too long by the number of replicas: as if the learning rate had been multiplied. On two devices it may pass
+# The step is too long by the number of replicas, as if the learning rate had been multiplied. On two devices it may pass
 # unnoticed; on sixty-four the training diverges. The cure: add the losses of your own examples, and divide by the
 # number of examples that *all* replicas have in this step. Penalties on the weights (L2) are the same on every
 # replica; they must count once.
@@ -443,7 +443,7 @@ print(f"the replicas' means add up to {added:g}; the mean over all examples is {
 # %% tags=["exercise:replica_loss"]
 # Exercise 8.2: the loss of one replica
 def replica_loss(losses, penalty, global_batch):
-    """`losses` [k]: this replica's own, one per example; `penalty`: one number, the same on every replica.
+    """`losses` [k]: this replica's own, one per example; `penalty`: one float, the same on every replica; 0.0 if there is none.
 
     `global_batch`: how many examples all replicas have. The replicas' results add up to the mean over these, plus the
     penalty once.
@@ -461,8 +461,8 @@ check.replica_loss(replica_loss)
 
 # %% [markdown]
 # TensorFlow has helpers for just this: `tf.nn.compute_average_loss` and `tf.nn.scale_regularization_loss`. The first takes
-# `global_batch_size`, a whole number; if you leave it out, it guesses from the replica's own share. One replica has the losses
-# 1 and 2, the other 6, and the penalty is 5: the right sum is the mean 3, plus 5.
+# `global_batch_size`, a whole number; if you leave it out, the helper guesses from the replica's own share. One replica has
+# the losses 1 and 2, the other 6, and the penalty is 5: the right sum is the mean 3, plus 5.
 
 # %%
 lab.predict("guess", "The same without global_batch_size: what do the two replicas' losses add up to, with the penalty?", "")
@@ -510,15 +510,15 @@ def per_example(model, x, y):
 # <code>replica_loss</code> divides by it; TensorFlow's helper wants it whole); a
 # <code>tf.GradientTape</code> round the loss; gradients; apply; return the loss.</details>
 # <details><summary>Hint 2</summary><code>model.losses</code> is a list, empty for a model without penalties:
-# <code>sum(model.losses)</code>.</details>
+# <code>sum(model.losses, 0.0)</code> is a float then, too.</details>
 
 # %% tags=["exercise:mirrored_step"]
 # Exercise 8.3: one training step on every replica
 def mirrored_step(strategy, model, optimizer, x, y):
     """x, y: a value for each replica. Every replica takes the same step, for the mean over all their examples.
 
-    Returns the loss before the step, one number: the mean over all examples, plus the model's own penalties. Runs eagerly and
-    in a tf.function.
+    Returns the loss before the step, one number: the mean over all examples, plus the model's own penalties, if it has any.
+    Runs on any number of replicas, even one, eagerly and in a tf.function.
     """
     import tensorflow as tf
 
@@ -527,7 +527,7 @@ def mirrored_step(strategy, model, optimizer, x, y):
         own_count = tf.cast(tf.shape(x)[0], tf.float32)
         count = tf.distribute.get_replica_context().all_reduce("SUM", own_count)
         with tf.GradientTape() as tape:
-            loss = replica_loss(per_example(model, x, y), sum(model.losses), count)
+            loss = replica_loss(per_example(model, x, y), sum(model.losses, 0.0), count)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
@@ -653,10 +653,14 @@ cases = {
 count = steps * 60 + 7
 trained = {}
 for number, (name, (make, n)) in enumerate(cases.items(), start=1):
-    print(f"{number} of {len(cases) + 1}: {name}", flush=True)
+    print(f"{number} of {len(cases)}: {name}", flush=True)
     trained[name] = launch(train, args=(make, n, count), logical_devices=n)
-print(f"{len(cases) + 1} of {len(cases) + 1}: Mirrored, eager", flush=True)
-slow = launch(train, args=(mirrored, replicas, count, False), logical_devices=replicas)
+races = {"eager": [], "tf.function": []}
+for turn in (1, 2):  # they take turns, so that whatever else this machine does disturbs both
+    for name, runs_of_it in races.items():
+        print(f"Mirrored, {name}, turn {turn} of 2", flush=True)
+        args = mirrored, replicas, count, name == "tf.function"
+        runs_of_it.append(launch(train, args=args, logical_devices=replicas))
 
 # %%
 truth = judge(count, 60)
@@ -678,8 +682,8 @@ figures.histories(
 
 # %% [markdown]
 # A line at the bottom is the rounding of float32, even after the uneven last step: synchronous training *is* training on
-# one device. Is there a line that leaves it? There was no error and no warning. Hold on to that; a picture will show
-# why. First the speed.
+# one device. Is there a line that leaves the bottom? There was no error and no warning. Remember that line; a picture will show
+# why it leaves. First the speed.
 
 # %%
 for name, run in trained.items():
@@ -687,15 +691,12 @@ for name, run in trained.items():
     print(f"{name}: {'not yet' if far is None else 'the weights of one device' if max(far) < 1e-4 else 'other weights'}")
 
 # %%
-def untraced(run):
-    """The seconds of each step without the first and the last, which are traced; none where no step is written yet."""
-    return run[0]["seconds"][1:-1] if run.state == "done" else []
-
-def timing(name, run):
-    seconds = untraced(run)
+def timing(name):
+    """The steps of both turns without the first and the last, which are traced; none where no step is written yet."""
+    seconds = [s for run in races[name] if run.state == "done" for s in run[0]["seconds"][1:-1]]
     return figures.Timing(name, float(np.median(seconds)) if seconds else None, repeats_s=seconds)
 
-eager, graph = timing("eager", slow), timing("tf.function", trained[f"Mirrored, default × {replicas}"])
+eager, graph = map(timing, races)
 faster = eager.measured_s / graph.measured_s if eager.measured_s and graph.measured_s else None
 lab.measure("faster", faster)
 answer = faster and f"{faster:.2g} times as fast: {1e3 * graph.measured_s:.3g} ms, not {1e3 * eager.measured_s:.3g} ms"
@@ -706,14 +707,14 @@ figures.race(
 
 # %% [markdown]
 # In eager mode Python goes through every operation of every replica, one replica after the other. The graph is made once;
-# after that all devices may work at the same time. The first step of a new shape pays for the tracing; here the last one
-# does too. Rule: write and debug eagerly, train in `tf.function`.
+# after that all devices may work at the same time. The first step with a new shape pays for the tracing; here the last step
+# has a new shape, too. Rule: write and debug eagerly, train in `tf.function`.
 
 # %% [markdown]
 # ## Where variables live, and what a step moves
 #
 # TensorFlow cuts the traced step into one graph for each device, and sends a tensor wherever an arrow of the graph
-# crosses. So the graphs that ran tell exactly what moved.
+# crosses from one device to another. So the graphs that ran tell exactly what moved.
 #
 # The model's weights are 102 kB. ReductionToOneDevice sends all gradients to `CPU:0`, which adds them up and sends the
 # sum to everybody.
@@ -738,7 +739,7 @@ figures.moved(moved, "The same training, several ways of moving gradients: which
 # %% [markdown]
 # Read box by box. **OneDevice**: nothing moves. **ReductionToOneDevice** is the parameter server of lab 06, and
 # `CPU:0` pays for the fan-in. **HierarchicalCopy** adds up in two groups, then across. The **default** uses one
-# *collective* op on every device; its messages are in no graph. It is a ring, as in lab 06. **CentralStorage** holds
+# *collective* op on every device; its messages are in no graph. The collective is a ring, as in lab 06. **CentralStorage** holds
 # the weights once: they travel out, and gradients travel in.
 
 # %% [markdown]
@@ -777,15 +778,15 @@ figures.moved(
 )
 
 # %% [markdown]
-# Every device fetches the weights and sends its gradients. Which one moves more than the others, and what could the
-# extra be?
+# Every device fetches the weights and sends its gradients. Which device moves more than the others, and what could the
+# extra tensor be?
 #
 # <details><summary>Compare</summary>The first device. The graph shows the sum of the gradients going out to it once more, and
 # a tensor of the same size coming back: the change in the weights is computed there, and not on the host.</details>
 
 # %% [markdown]
-# A mirrored model moves only gradients; its weights never leave their device. And there is an easily overlooked rule
-# for a single device: with one GPU the variables lie on *that GPU*, and no host is involved. Does it hold here?
+# A mirrored model moves only gradients; its weights never leave their device. For CentralStorage there is an easily overlooked
+# rule: with a single GPU the variables lie on *that GPU*, and no host is involved. Does the rule hold for a single logical CPU?
 
 # %%
 def with_one_device():
@@ -797,7 +798,8 @@ def with_one_device():
 print("one device, CPU:1; the variable lies on", launch(with_one_device, logical_devices=2)[0])
 
 # %% [markdown]
-# **And HierarchicalCopy × 3?** Follow the arrows that leave each box. Which replica's gradients does nobody get?
+# **And HierarchicalCopy × 3?** In the picture of all strategies, follow the arrows that leave each of its boxes. Which
+# replica's gradients does nobody get?
 #
 # <details><summary>Compare</summary>CPU:2 receives a sum and sends nothing. The code makes two groups of n // 2
 # devices: with 3 that is one and one, and the third is in no group. It was written for machines of 8 cards. With 5 or
@@ -808,9 +810,9 @@ print("one device, CPU:1; the variable lies on", launch(with_one_device, logical
 # %% [markdown]
 # ## An all-reduce of your own
 #
-# A class of its own, `CrossDeviceOps`, adds up the copies, and you may write one. TensorFlow calls it with the copies
-# and asks for a sum on every device. You decide *where* things meet. A star makes one device take in $n-1$ copies.
-# Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then it goes back the same way.
+# In TensorFlow a class, `CrossDeviceOps`, adds up the copies, and you may write one of your own. TensorFlow calls it with the
+# copies and asks for a sum on every device. You decide *where* things meet. A star makes one device take in $n-1$ copies.
+# Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then the sum goes back the same way.
 #
 # <details><summary>Hint 1</summary>An operation runs where <code>tf.device(…)</code> says, and its inputs are sent
 # there. To copy a tensor to a device: <code>tf.identity</code> there.</details>
@@ -820,7 +822,7 @@ print("one device, CPU:1; the variable lies on", launch(with_one_device, logical
 # %% tags=["exercise:tree_sum"]
 # Exercise 8.4: a sum that meets in a tree
 def tree_sum(copies, devices):
-    """copies[k] is a tensor on devices[k]. Returns the list of sums, the k-th on devices[k].
+    """copies[k] is a tensor on devices[k]. Returns the list of sums, the k-th on devices[k]. You may change the list copies.
 
     No device takes in or gives out more than ⌈log₂ n⌉ tensors, and at most 2⌈log₂ n⌉ moves follow each other.
     """

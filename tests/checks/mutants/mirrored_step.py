@@ -73,7 +73,7 @@ def weighs_gradients_instead(strategy, model, optimizer, x, y):
             data / count + own / replicas()
             for data, own in zip(
                 tape.gradient(losses, variables),
-                tape.gradient(penalty, variables, unconnected_gradients="zero"),
+                tape.gradient(penalty, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO),
                 strict=True,
             )
         ]

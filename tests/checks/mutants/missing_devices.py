@@ -102,7 +102,7 @@ def compares_the_text(devices):
 
 answers.mistake("says_which_are_there", {" != (asked": " == (asked"}, "CPU:0 exists, but you call it missing")
 answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"},
-    "got ['GPU:0']: look at every name of the list, also after the first that is missing")
+    "expected ['GPU:0', 'GPU:1'], got the first of them alone: look at every name of the list")
 
 
 @answers.is_wrong("devices was changed in place: the caller still needs it unchanged")

@@ -233,6 +233,8 @@ answers.mistake("adds_up_in_float64", {
 answers.mistake("multiplies_the_mean", {
     "torch.stack(parts).sum(dim=0)": "torch.stack(parts).mean(dim=0) * len(parts)",
 }, "3 ranks, 8 elements of int64", "mean(): could not infer output dtype", of=adds_up_a_stack, harmless_at=IN_FLOAT32)
+answers.mistake("stacks_what_workers_sent", {"parts = [x]": "parts = []", "torch.stack(parts)": "x + torch.stack(parts)"},
+    "1 rank, 5 elements", "stack expects a non-empty TensorList", of=adds_up_a_stack, harmless_at=tuple(range(2, 9)))
 answers.mistake("answers_with_its_own", {"return total": "return x"},
     "These are still rank 0's own values. Rank 1 has the whole sum of this chunk, but it did not reach rank 0")
 answers.mistake("adds_the_last_one_alone", {"total += other": "total = x + other"},

@@ -92,6 +92,14 @@ def rank_0_receives_first(fabric, x):
 
 answers.mistake("returns_the_slice_that_it_started_with", {"return bounds[(rank + 1) % n]": "return bounds[rank]"},
     "its slice", "Rank 0 holds the whole sum of chunk 1 (elements 2 to 3): return its slice, (2, 4)")
+answers.mistake("returns_a_length", {
+    "return bounds[(rank + 1) % n]": """
+        start, stop = bounds[(rank + 1) % n]
+        return start, stop - start
+    """,
+}, "rank 1: expected (start, stop)", "Is the second number a length? It is where the slice ends")
+answers.mistake("goes_round_twice", {"range(n - 1)": "range(2 * (n - 1))"},
+    "rank 0 sent 4 messages; expected 2, one a step", harmless_at=(1,))
 answers.mistake("leaves_out_the_last_step", {"range(n - 1)": "range(n - 2)"},
     "These are still rank 0's own values", "1 message; there are 2 steps. Is the last step missing?")
 answers.mistake("assigns_instead_of_adding", {"into += landing": "into.copy_(landing)"},

@@ -157,7 +157,7 @@ def leaves_the_odd_one_out(copies, devices):
     return sums
 
 
-@answers.is_wrong("3 devices", "Device 0 has the whole sum: does it come back to every device, largest gap first?")
+@answers.is_wrong("4 devices", "Device 0 has the whole sum: does it come back to every device, largest gap first?")
 def comes_back_from_the_smallest_gap(copies, devices):
     n, sums = len(copies), list(copies)
     gaps = [1 << power for power in range((n - 1).bit_length())]
@@ -219,7 +219,7 @@ def gaps_up_to_eight_devices(copies, devices):
     return sums
 
 
-@answers.is_wrong("device 0 gives out 3 copies; a tree needs at most 2")
+@answers.is_wrong("device 0 gives out 3 copies; a tree needs at most 2. On the way back, too")
 def up_a_tree_and_down_a_star(copies, devices):
     sums, gap = list(copies), 1
     while gap < len(sums):

@@ -105,7 +105,9 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
             return complaint
         if len(targets) > want.steps:
             too_many = f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
-            return _more_than_a_lap(trace, want, rank, targets) or _uneven(trace, want) or too_many
+            alike = len({trace.sent_bytes(one) for one in range(trace.world_size)}) == 1
+            uneven = None if alike else _uneven(trace, want)
+            return _more_than_a_lap(trace, want, rank, targets) or uneven or too_many
 
     if want.chunk_bytes * (want.world_size - 1) >= want.tensor_bytes:
         return None  # n − 1 chunks can hold the tensor: an empty chunk need not be sent
@@ -196,6 +198,8 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
     if max(sent[most] - want.share, want.share - sent[least]) <= slack + _ROUNDING:
         return None
 
+    if sent[most] == sent[least]:
+        return f"every rank sent {times(sent[most])} x the tensor; on a ring {times(want.share)} x is enough."
     return (
         f"rank {most} sent {times(sent[most])} x the tensor and rank {least} {times(sent[least])} x; on a ring every rank "
         f"sends {times(want.share)} x, give or take one chunk. Is it a gather and a broadcast, from neighbour to neighbour?"

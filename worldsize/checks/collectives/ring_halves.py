@@ -115,7 +115,8 @@ def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
 
         start, stop = map(int, pair)
         if not 0 <= start <= stop <= length:
-            return f"rank {rank}: expected (start, stop) with 0 ≤ start ≤ stop ≤ {length}, got {(start, stop)}"
+            ends = " Is the second number a length? It is where the slice ends." * (0 <= stop <= start <= start + stop <= length)
+            return f"rank {rank}: expected (start, stop) with 0 ≤ start ≤ stop ≤ {length}, got {(start, stop)}.{ends}"
 
     return None
 

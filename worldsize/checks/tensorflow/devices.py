@@ -99,8 +99,8 @@ def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
         return f"{name} exists, but you call it missing. {why}"
 
     missed = [name for name in expected if name not in got]
-    if got and list(got) == expected[: len(got)]:
-        return f"expected {expected}, got {list(got)}: look at every name of the list, also after the first that is missing."
+    if missed and list(got) == expected[:1]:
+        return f"expected {expected}, got the first of them alone: look at every name of the list."
     if missed and list(map(_plain, got)) != list(map(_plain, expected)):
         return (
             f"expected {expected}, got {list(got)}: {missed[0]} does not exist. TensorFlow silently uses CPU:0 "
@@ -212,14 +212,15 @@ def _miscounted(digits: str, whole: list[int]) -> str:
 
 
 def _wrong_pattern(n: int, moves: list[tuple[int, int]], depth: int, rounds: int) -> Complaint:
-    for end, what in ((1, "takes in"), (0, "gives out")):
+    up = "Add up pairs of devices, each in its own `with tf.device(…)`, and then pairs of pairs."
+    down = "On the way back, too, let every device that has the sum pass it on."
+    for end, what, advice in ((1, "takes in", up), (0, "gives out", down)):
         counts = np.bincount([move[end] for move in moves], minlength=n)
         busiest = int(np.argmax(counts))
         if counts[busiest] > rounds:
             return (
                 f"the sums are right, but device {busiest} {what} {counts[busiest]} copies; a tree needs at most {rounds}. "
-                f"Add up pairs of devices, each in its own `with tf.device(…)`, and then pairs of pairs. On the way back, too, "
-                f"let every device that has the sum pass it on."
+                f"{advice}"
             )
 
     if depth <= 2 * rounds:
