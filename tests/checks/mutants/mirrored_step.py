@@ -69,14 +69,11 @@ def weighs_gradients_instead(strategy, model, optimizer, x, y):
             losses = tf.reduce_sum(per_example(model, x, y))
             penalty = sum(model.losses, tf.constant(0.0))
         variables = model.trainable_variables
-        slopes = [
-            data / count + own / replicas()
-            for data, own in zip(
-                tape.gradient(losses, variables),
-                tape.gradient(penalty, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO),
-                strict=True,
-            )
-        ]
+        slopes = [slope / count for slope in tape.gradient(losses, variables)]
+        if model.losses:
+            slopes = [
+                slope + own / replicas() for slope, own in zip(slopes, tape.gradient(penalty, variables), strict=True)
+            ]
         optimizer.apply_gradients(zip(slopes, variables, strict=True))
         return losses, penalty, count
 
