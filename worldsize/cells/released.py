@@ -119,6 +119,7 @@ EXERCISES = {
         "power_sgd_average": "# Exercise 14.3: two thin matrices",
         "local_sgd": "# Exercise 14.4: local steps and an outer step",
         "pays_below": "# Exercise 14.5: when does it pay?",
+        "scaled_steps": "# Exercise 14.6: float16 on the wire, and a scale that all ranks share",
     },
     "15": {
         "save_atomically": "# Exercise 15.1: a save that cannot be torn",

@@ -23,6 +23,7 @@ CHECKS = {
     "scaled_rate": "large_batches.rate",
     "synced_norm": "large_batches.synced_norm",
     "local_sgd": "less_communication.local_sgd",
+    "scaled_steps": "less_communication.loss_scaling",
     "one_bit_average": "less_communication.one_bit",
     "pays_below": "less_communication.pays_below",
     "power_sgd_average": "less_communication.power_sgd",

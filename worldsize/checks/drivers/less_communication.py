@@ -1,4 +1,4 @@
-"""Run a student's steps on a rank: steps that hand on a state, and steps that a rank takes alone.
+"""Run a student's steps on a rank: steps that hand on a state, steps that a rank takes alone, and steps in float16.
 
 Only inputs go in. Left out: the expected values (`checks.less_communication`).
 """
@@ -60,3 +60,26 @@ def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: in
         return weights.copy_(moved)
 
     return fn(fabric, given["weights"], train_locally, rounds, rate, momentum)
+
+
+def scaled_gradients(
+    fn: Callable, fabric: Fabric, given: dict[str, Any], steps: int, rate: float, scale: float, patience: int
+) -> Any:
+    """Return `fn(fabric, weights, gradient, steps, rate, scale, patience)`, with the check's own `gradient`.
+
+    At float16 weights w, given["slope"] · w + given["pushes"][step] is the rank's gradient in a step; it is scaled before it
+    is rounded to float16, and overflows there.
+    """
+    import torch
+
+    pushes, slope = iter(given["pushes"]), given["slope"]
+
+    def gradient(half: torch.Tensor, scale: float) -> torch.Tensor:
+        if half.dtype != torch.float16:
+            raise TypeError(f"gradient: expected the weights as float16, got {str(half.dtype).removeprefix('torch.')}")
+        push = next(pushes, None)
+        if push is None:
+            raise IndexError(f"gradient: expected a call in each of {steps} steps, got one more")
+        return ((slope * half.float() + push) * scale).half()
+
+    return fn(fabric, given["weights"], gradient, steps, rate, scale, patience)

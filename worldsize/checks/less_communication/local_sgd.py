@@ -98,7 +98,7 @@ class OuterMistake:
     last_ends: bool = False  # returns the last round's mean end, without an outer step
 
 
-@exercise({AVERAGING: 0.25, OUTER: 0.5, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+@exercise({AVERAGING: 0.25, OUTER: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
 def local_sgd(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check local training with an outer step: `local_sgd(fabric, weights, train_locally, rounds, rate, momentum)`.
 

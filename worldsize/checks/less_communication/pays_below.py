@@ -51,7 +51,7 @@ class TimedWay:
         return f"{steps} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
 
 
-@exercise({CROSSING: 0.5, EDGES: 0.5}, goes_on=False)
+@exercise({CROSSING: 0.25, EDGES: 0.5}, goes_on=False)
 def pays_below(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check a decision by formula: `pays_below(plain, other)` returns bytes a second.
 

@@ -49,7 +49,7 @@ ROUNDING = {"float32": 1e-3, "float64": 1e-5}
 LESS = 1 - 1e-9  # below 1 by more than rounding
 
 
-@exercise({AVERAGE: 0.5, FEEDBACK: 0.25, WARM: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+@exercise({AVERAGE: 0.25, FEEDBACK: 0.25, WARM: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
 def power_sgd_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the low-rank average: `power_sgd_average(fabric, gradient, residual, q)` returns (average, residual, q).
 

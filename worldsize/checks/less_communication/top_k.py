@@ -47,7 +47,7 @@ INDEX_BYTES, LAST_OF_INT16 = 4, 2**15 - 1
 ROUNDING = {"float32": 2e-6, "float64": 1e-10}
 
 
-@exercise({AVERAGE: 0.25, FEEDBACK: 0.5, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+@exercise({AVERAGE: 0.25, FEEDBACK: 0.25, KEPT: 0.25, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
 def top_k_average(arena: Arena, fn: Callable) -> Iterator[Case]:
     """Check the sparse average: `top_k_average(fabric, gradient, residual, k)` returns (average, residual).
 

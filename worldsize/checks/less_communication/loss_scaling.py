@@ -1,0 +1,245 @@
+"""Check of `scaled_steps`: float16 gradients on the wire, float32 weights, and a scale that all ranks change together.
+
+P. Micikevicius et al., "Mixed precision training", ICLR 2018 (arXiv:1710.03740), for the copy of the weights in float32 and the
+scale; the scale changes by the rule of torch.amp.GradScaler, whose `growth_interval` is the patience here. Left out:
+clipping, which needs unscaled gradients, and layers that stay in float32.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import less_communication
+from worldsize.checks.kit import evidence
+from worldsize.checks.kit.exercise import exercise
+from worldsize.checks.kit.expected import Expected, Mistakes
+from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
+from worldsize.checks.kit.needed_bytes import NeededBytes
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import close, lone_number, other_than_tuple, shown
+from worldsize.checks.less_communication.scaled_training import (
+    PLAIN,
+    SLOW,
+    TINY,
+    Left,
+    Mean,
+    ScaledTraining,
+    ScalingMistake,
+    Unscaled,
+    draw_training,
+    trained,
+)
+from worldsize.checks.verdict import UNEXAMINED, Complaint
+from worldsize.units import count
+
+SCALES = "the scale falls and grows by the rule, on all ranks at the same steps"
+STEPS = "the mean is unscaled in float32, and moves float32 weights"
+BYTES = "one all-reduce a step, 2 bytes a number"
+ROUNDING = 1e-3  # a mistake moves a slow weight by five times as much; sums in float16 differ by a fifth of it
+NEAR_ZERO = 1e-10  # tiny weights end near 1e-6
+
+
+@exercise({SCALES: 0.25, STEPS: 0.5, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
+def scaled_steps(arena: Arena, fn: Callable) -> Iterator[Case]:
+    """Check training with a scale: `scaled_steps(fabric, weights, gradient, steps, rate, scale, patience)`.
+
+    weights [numbers], float32, are the same on every rank; gradient(half, scale) is a rank's own, in float16. It returns
+    (weights, scales): a list with the scale of each step. Cases of several ranks are redrawn until they tell every mistake of
+    `scaled_training`.
+    """
+    draw = partial(draw_training, np.random.default_rng(arena.draws.getrandbits(32)))
+    for task in (
+        draw(3, 24, 3),
+        draw(2, 24, 2),
+        draw(4, 6, 100, scale=25_600.0, loud=0),  # each rank's numbers are finite, their sum is not
+        draw(5, 20, 3),
+        draw(1, 10, 1),
+        draw(2, 1, 1),
+        draw(2, 3, 2, numbers=70_001),  # its messages exceed 128 KiB, which no wire copies
+    ):
+        inputs = [
+            {"weights": task.start, "slope": slope, "pushes": pushes}
+            for slope, pushes in zip(task.slopes, task.pushes, strict=True)
+        ]
+        more = task.steps, task.rate, task.scale, task.patience
+        run = partial(arena.ranks, fn, inputs, *more, driver=less_communication.scaled_gradients)
+        name = (
+            f"{ranks_in_words(task.world_size)}, {task.start.size:,} weights, {count(task.steps, 'step')}, scale "
+            f"{task.scale:g}, patience {task.patience}"
+        )
+        yield Case(name, run, partial(_examine, task))
+
+
+def _examine(task: ScaledTraining, ended: ArenaResult) -> dict[str, Complaint]:
+    for rank, returned in enumerate(ended.returned):
+        came = other_than_tuple(returned, 2)
+        if came:
+            return dict.fromkeys(scaled_steps.points, UNEXAMINED) | {
+                STEPS: f"rank {rank}: expected (weights, scales), got {came}"
+            }
+
+    held, scales = zip(*ended.returned, strict=True)
+    right = trained(task)
+    scaling = _scales_apart(task, scales) or _wrong_scales(task, scales)
+    steps = Expected(
+        "the weights", [end.weights for end in right], partial(_slips, task), rounding=ROUNDING, near_zero=NEAR_ZERO,
+        otherwise=partial(_by_kind, task),
+    ).wrong(held)
+    sent = _needed(task).wrong(ended.trace)
+    if scaling:
+        return {SCALES: scaling, STEPS: steps and UNEXAMINED, BYTES: sent}
+    if steps:
+        return {SCALES: None, STEPS: steps, BYTES: sent}
+
+    kept = first_complaint(
+        changed(given["weights"], task.start, "the tensor of weights that was handed in", rank)
+        for rank, given in enumerate(ended.inputs)
+    )
+    return {SCALES: None, STEPS: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
+
+
+def _by_kind(task: ScaledTraining, rank: int, got: object, right: np.ndarray) -> str:
+    """Return what the kinds of numbers that are wrong tell, where roundings on the way leave no mistake its exact result."""
+    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (right.shape, right.dtype):
+        return ""
+    if not np.isfinite(got).all():
+        return (
+            "Weights that are inf or NaN have taken a step along a mean that was not finite: look for both, with isfinite, in "
+            "the mean that all ranks have."
+        )
+    kinds = task.kinds
+    wrong = ~np.isclose(got, right, rtol=ROUNDING, atol=NEAR_ZERO)
+    if (kinds[wrong] == TINY).all():
+        return (
+            "The smallest numbers alone are wrong: float16 holds them only while they are scaled. Was something unscaled in "
+            "float16? Make the mean float32 first, then divide."
+        )
+    stands = np.isclose(got, task.start, rtol=float(np.finfo(np.float16).eps))
+    if task.steps > 1 and stands[kinds == SLOW].all() and not stands[kinds == PLAIN].any():
+        return (
+            "Weights that a step hardly moves stand still: were they kept in float16? Keep them in float32, and hand a float16 "
+            "copy to gradient."
+        )
+    return ""
+
+
+def _scales_apart(task: ScaledTraining, scales: tuple) -> Complaint:
+    """Return a complaint if ranks used other scales, though each has one number for each step; else None."""
+    read = [_numbers(row) for row in scales]
+    for rank, row in enumerate(read):
+        if row and read[0] and len(row) == len(read[0]) == task.steps and row != read[0]:
+            step = next(k for k, (one, other) in enumerate(zip(row, read[0], strict=True)) if one != other)
+            return (
+                f"in step {step} rank 0 used the scale {read[0][step]:g} and rank {rank} {row[step]:g}: what overflows on one "
+                "rank must stop all. Look at the mean, which all ranks have, not at a rank's own gradient."
+            )
+    return None
+
+
+def _numbers(row: object) -> list[float] | None:
+    """Return a returned list's numbers, or None if it is no list of numbers."""
+    if not isinstance(row, (tuple, np.ndarray)) or np.ndim(row) > 1:
+        return None
+    numbers = [lone_number(value) for value in row]
+    return None if any(isinstance(value, str) for value in numbers) else [float(value) for value in numbers]
+
+
+def _wrong_scales(task: ScaledTraining, scales: tuple) -> Complaint:
+    """Return a complaint about the first rank whose scales break the rule, or None."""
+    right = trained(task)[0].scales
+    for rank, row in enumerate(scales):
+        got = _numbers(row)
+        if got is None:
+            return f"rank {rank}: expected the scales as a list of {count(task.steps, 'number')}, got {shown(row)}"
+        if _alike(got, right):
+            continue
+        if len(got) != len(right):
+            words = "A step that is left out has used its scale, too." if len(got) < len(right) else ""
+            return f"rank {rank}: expected {count(len(right), 'scale')}, one a step, got {len(got)}. {words}".rstrip()
+
+        step = next(k for k, (one, other) in enumerate(zip(got, right, strict=True)) if not close(one, other))
+        named = next((words for words, row in _scale_slips(task).items() if _alike(got, row)), "")
+        return f"rank {rank}: expected the scale {right[step]:g} in step {step}, got {got[step]:g}. {named}".rstrip()
+    return None
+
+
+def _alike(got: list[float], right: list[float]) -> bool:
+    return len(got) == len(right) and all(map(close, got, right))
+
+
+_SCALES_NAMED = {
+    ScalingMistake(falls=1.0): "The scale stayed as it was where the mean was not finite: halve it.",
+    ScalingMistake(grows=1.0): "The scale never grew: double it after `patience` good steps in a row.",
+    ScalingMistake(resets=False): "A step that was left out ends the row: count good steps from 0 after it.",
+    ScalingMistake(starts_anew=False): "A scale that has just doubled needs `patience` good steps more: count from 0 again.",
+    ScalingMistake(patience=1): "The scale doubled one step too late: it doubles after `patience` good steps in a row.",
+    ScalingMistake(patience=-1): "The scale doubled one step too early: it doubles after `patience` good steps in a row.",
+    ScalingMistake(mean=Mean.SUM_DIVIDED): (
+        "The sum overflowed where each rank's numbers are finite: divide by the number of ranks before you add up."
+    ),
+    ScalingMistake(left=Left.INFINITE): (
+        "A step went through with NaN: inf − inf is NaN, and isinf does not see it. isfinite sees both."
+    ),
+    ScalingMistake(unscaled=Unscaled.NEVER): (
+        "The weights flew apart, and their gradients overflowed: divide the mean by the scale that the gradient was asked for."
+    ),
+    ScalingMistake(left=Left.NEVER): "A mean with inf or NaN was taken for a good step: leave the step out, and halve the scale.",
+}
+
+
+def _scale_slips(task: ScaledTraining) -> dict[str, list[float]]:
+    found = {words: trained(task, mistake)[0].scales for mistake, words in _SCALES_NAMED.items()}
+    right = trained(task)[0].scales
+    after = trained(_one_more(task))[0].scales[1:]
+    return found | {
+        "These are the scales after each step: note the one that the step used.": after,
+        "This is the scale of the first step for each: note what each step used.": [task.scale] * len(right),
+    }
+
+
+def _one_more(task: ScaledTraining) -> ScaledTraining:
+    """Return the training with one step more, whatever it does: its scale follows from the steps before."""
+    pushes = [np.concatenate([push, push[-1:]]) for push in task.pushes]
+    return ScaledTraining(task.start, task.slopes, pushes, task.rate, task.scale, task.patience)
+
+
+_NAMED = {
+    ScalingMistake(unscaled=Unscaled.NEVER): "The mean was not unscaled: divide it by the scale that the gradient was asked for.",
+    ScalingMistake(unscaled=Unscaled.BY_NEXT): (
+        "The mean was divided by the scale of the next step: unscale it before you change the scale."
+    ),
+    ScalingMistake(mean=Mean.SUM): "The ranks' gradients were added up and not divided by the number of ranks.",
+    ScalingMistake(mean=Mean.OWN): "This is a step along the rank's own gradient: average over the ranks.",
+    ScalingMistake(rate=1.0): "The rate was left out.",
+}
+
+
+def _slips(task: ScaledTraining) -> Mistakes:
+    found = {}
+    for mistake, words in _NAMED.items():
+        found[words] = [end.weights for end in trained(task, mistake)]
+    return found | {"These are the weights that came in.": [task.start] * task.world_size}
+
+
+def _needed(task: ScaledTraining) -> NeededBytes:
+    n, numbers, steps = task.world_size, task.start.size, task.steps
+    right = 2 * (n - 1) * 2 * numbers * steps
+    flags = {
+        right + 2 * (n - 1) * item * steps: (
+            "A flag travelled besides: inf and NaN survive a sum, so every rank sees in the mean what overflowed anywhere."
+        )
+        for item in (1, 2, 4, 8)
+    }
+    return NeededBytes(
+        right,
+        "one all-reduce of float16 numbers in each step",
+        flags
+        | {
+            2 * right: "Did the gradients travel as float32? Add up the float16 numbers, and make the mean float32.",
+            n * right // 2: "Every rank sent its gradient to every other: an all-reduce sends 2 (n − 1)/n of it.",
+        },
+        "In each step, also one that is left out, add up the scaled float16 gradients, and send nothing else.",
+        "A step is missing its sum: all ranks add up in each step, also in one that is left out.",
+    )

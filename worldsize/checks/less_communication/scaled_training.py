@@ -1,0 +1,235 @@
+"""Trainings in float16 with a scale, drawn for the check of `scaled_steps`, and the results that mistakes would give.
+
+A rank's gradient at float16 weights is slope · weights + push, of each step its own. Its numbers are of four kinds: `plain`
+ones; `slow` ones, whose step is smaller than half the distance of two float16 weights; `tiny` ones, which float16 holds only
+while they are scaled; and a `loud` one, which overflows at any scale that the training reaches. Left out: the judging
+(`loss_scaling`).
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+
+from worldsize.checks.kit.draws import drawn_until
+from worldsize.checks.kit.expected import ByRank
+
+PLAIN, SLOW, TINY, LOUD = range(4)  # kinds of numbers
+LARGEST = float(np.finfo(np.float16).max)
+LOUDNESS = 100.0  # overflows at a scale of 1,024
+LEAST_SCALE = 1024.0  # below it the tiny numbers lose digits
+MARGIN = 1.05  # no scaled number, or sum of them, is within this factor of the largest float16
+
+
+@dataclass(frozen=True)
+class ScaledTraining:
+    """A training of all ranks: `start` [numbers], slopes[rank] [numbers], pushes[rank] [steps, numbers]."""
+
+    start: np.ndarray
+    slopes: ByRank
+    pushes: ByRank
+    rate: float
+    scale: float
+    patience: int
+
+    @property
+    def world_size(self) -> int:
+        return len(self.slopes)
+
+    @property
+    def steps(self) -> int:
+        return len(self.pushes[0])
+
+    @property
+    def kinds(self) -> np.ndarray:
+        return kinds_of(self.start.size)
+
+
+def kinds_of(numbers: int) -> np.ndarray:
+    """Return the kind of each number: PLAIN, SLOW and TINY in turn, and the last one LOUD."""
+    kinds = np.arange(numbers) % LOUD
+    kinds[-1] = LOUD
+    return kinds
+
+
+class Mean(Enum):
+    """The mean of the ranks' scaled gradients; EACH_DIVIDED is right."""
+
+    EACH_DIVIDED = auto()
+    SUM_DIVIDED = auto()  # the sum of finite numbers may overflow
+    SUM = auto()
+    OWN = auto()
+
+
+class Unscaled(Enum):
+    """The division of the mean by the scale; IN_FLOAT32 is right."""
+
+    IN_FLOAT32 = auto()
+    BY_NEXT = auto()  # by the scale of the next step
+    NEVER = auto()
+
+
+class Left(Enum):
+    """The condition on which a rank leaves a step out; NOT_FINITE is right."""
+
+    NOT_FINITE = auto()
+    OWN_NOT_FINITE = auto()  # by its own gradient, before the sum
+    INFINITE = auto()  # NaN goes through
+    NEVER = auto()
+
+
+@dataclass(frozen=True)
+class ScalingMistake:
+    """A mistake in training with a scale; the defaults are no mistake."""
+
+    mean: Mean = Mean.EACH_DIVIDED
+    unscaled: Unscaled = Unscaled.IN_FLOAT32
+    left: Left = Left.NOT_FINITE
+    falls: float = 0.5
+    grows: float = 2.0
+    patience: int = 0  # steps more than asked
+    resets: bool = True  # a step that was left out ends the row of good ones
+    starts_anew: bool = True  # a scale that has doubled needs a whole row of good steps again
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The result of a training on a rank: its weights, the scale of each step, and the weights before it."""
+
+    weights: np.ndarray
+    scales: list[float]
+    before: list[np.ndarray]
+
+
+def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) -> list[Ended]:  # noqa: B008, it is frozen
+    """Return what each rank has after all steps."""
+    n = task.world_size
+    rate = task.rate if mistake.rate is None else mistake.rate
+    weights = [task.start] * n
+    scales, good = [task.scale] * n, [0] * n
+    used: list[list[float]] = [[] for _ in range(n)]
+    before: list[list[np.ndarray]] = [[] for _ in range(n)]
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(task.steps):
+            own = [scaled_gradient(task, rank, step, weights[rank], scales[rank]) for rank in range(n)]
+            shared = _shared(own, mistake.mean)
+            for rank in range(n):
+                used[rank].append(scales[rank])
+                before[rank].append(weights[rank])
+                mean, scale = shared[rank], scales[rank]
+                skipped = _is_left_out(mistake.left, own[rank], mean)
+                good[rank] = (0 if mistake.resets else good[rank]) if skipped else good[rank] + 1
+                if skipped:
+                    scales[rank] *= mistake.falls
+                elif good[rank] >= task.patience + mistake.patience:
+                    scales[rank] *= mistake.grows
+                    good[rank] = 0 if mistake.starts_anew else good[rank]
+                if not skipped:
+                    moved = rate * _unscaled(mean, scale, scales[rank], mistake.unscaled)
+                    weights[rank] = weights[rank] - moved.astype(np.float32)
+    return list(map(Ended, weights, used, before))
+
+
+def scaled_gradient(task: ScaledTraining, rank: int, step: int, weights: np.ndarray, scale: float) -> np.ndarray:
+    """Return a rank's scaled gradient, float16 [numbers], at its weights rounded to float16."""
+    half = weights.astype(np.float16).astype(np.float32)
+    gradient = task.slopes[rank] * half + task.pushes[rank][step]
+    return (gradient * np.float32(scale)).astype(np.float16)
+
+
+def _shared(own: list[np.ndarray], how: Mean) -> list[np.ndarray]:
+    """Return the mean that each rank has, float16, or float32 where it is the mean of exact numbers."""
+    n = len(own)
+    if how is Mean.OWN:
+        return own
+    if how is Mean.EACH_DIVIDED:
+        own = [(g / np.float16(n)).astype(np.float16) for g in own]
+
+    total = np.sum([g.astype(np.float32) for g in own], axis=0)
+    if how is not Mean.EACH_DIVIDED:
+        total = total.astype(np.float16).astype(np.float32)  # inf where the sum overflows
+    if how is Mean.SUM_DIVIDED:
+        total = total / n
+    return [total] * n
+
+
+def _is_left_out(left: Left, own: np.ndarray, mean: np.ndarray) -> bool:
+    if left is Left.NEVER:
+        return False
+    if left is Left.INFINITE:
+        return bool(np.isinf(mean).any())
+    return not np.isfinite(own if left is Left.OWN_NOT_FINITE else mean).all()
+
+
+def _unscaled(mean: np.ndarray, scale: float, following: float, how: Unscaled) -> np.ndarray:
+    if how is Unscaled.NEVER:
+        return mean.astype(np.float32)
+    return mean.astype(np.float32) / np.float32(following if how is Unscaled.BY_NEXT else scale)
+
+
+def draw_training(
+    generator: np.random.Generator, n: int, steps: int, patience: int, numbers: int = 13, scale: float = 4096.0,
+    loud: float = 0.25,
+) -> ScaledTraining:  # fmt: skip
+    """Draw a training in which a share `loud` of the steps overflows on a rank, until it `_tells`.
+
+    Raises AssertionError as `drawn_until`.
+    """
+    return drawn_until(
+        lambda task: _tells(task, telling=loud > 0 and n > 1 and steps > 12),
+        lambda: _drawn(generator, n, steps, patience, numbers, scale, loud),
+        f"scaled_steps for {n} ranks, {steps} steps",
+    )
+
+
+def _drawn(
+    generator: np.random.Generator, n: int, steps: int, patience: int, numbers: int, scale: float, loud: float
+) -> ScaledTraining:
+    kinds = kinds_of(numbers)
+    start = generator.uniform(3, 5, numbers)
+    start[kinds == SLOW] = generator.uniform(1.1, 1.9, numbers)[kinds == SLOW]
+    start[kinds == TINY] = 0
+
+    slopes, pushes = [], []
+    for _ in range(n):
+        slope = np.where(kinds == PLAIN, generator.uniform(0.05, 0.1, numbers), 0)
+        push = generator.uniform(0.5, 1.5, (steps, numbers))
+        push[:, kinds == SLOW] *= 3e-3
+        push[:, kinds == TINY] *= 5e-7
+        push[:, kinds == LOUD] = 0.5
+        slopes.append(slope.astype(np.float32))
+        pushes.append(push.astype(np.float32))
+
+    for step in np.flatnonzero(generator.random(steps) < loud):
+        ranks = generator.permutation(n)
+        pushes[ranks[0]][step, -1] = LOUDNESS
+        if n > 1 and generator.random() < 0.5:  # inf − inf is NaN
+            pushes[ranks[1]][step, -1] = -LOUDNESS
+    return ScaledTraining(start.astype(np.float32), slopes, pushes, 0.1, scale, patience)
+
+
+def _tells(task: ScaledTraining, telling: bool) -> bool:
+    """Return whether no overflow is a matter of rounding; and, if `telling`, whether every kind of event happens."""
+    ended = trained(task)[0]
+    if min(ended.scales) < LEAST_SCALE or not np.isfinite(ended.weights).all():
+        return False
+
+    infinite, cancelled = 0, 0
+    for step, (scale, weights) in enumerate(zip(ended.scales, ended.before, strict=True)):
+        sizes = [np.abs(task.slopes[r] * weights + task.pushes[r][step]).astype(float) * scale for r in range(task.world_size)]
+        if any(np.any((LARGEST / MARGIN < s) & (s < LARGEST * MARGIN)) for s in (*sizes, np.sum(sizes, axis=0))):
+            return False
+        over = [rank for rank, s in enumerate(sizes) if (s > LARGEST).any()]
+        infinite += over not in ([], [0]) and len(over) == 1
+        cancelled += len(over) > 1
+
+    falls = [after < before for before, after in zip(ended.scales, ended.scales[1:], strict=False)]
+    grows = [after > before for before, after in zip(ended.scales, ended.scales[1:], strict=False)]
+    return not telling or bool(infinite and cancelled and sum(grows) > 1 and sum(falls) > 1 and _row_is_broken(task))
+
+
+def _row_is_broken(task: ScaledTraining) -> bool:
+    """Return whether a step that is left out ends a row of good ones, such that a count that goes on shows."""
+    return trained(task)[0].scales != trained(task, ScalingMistake(resets=False))[0].scales
