@@ -179,7 +179,7 @@ answers.mistake("gathers_all_gradients", {
     """,
 }, "the weights are right, but", "Every rank sent its gradient to every other")
 answers.mistake("begins_with_a_broadcast",
-    {"good, scales = 0, []": "good, scales = 0, []\nbroadcast(fabric, [weights.clone()])"},
+    {"good, scales = 0, []": "broadcast(fabric, [weights.clone()])\ngood, scales = 0, []"},
     "the weights are right, but all ranks together sent")
 answers.mistake("moves_the_weights_in_place", {"weights = weights - rate * (mean / scale)": "weights -= rate * (mean / scale)"},
     "are right, but rank 0: the tensor of weights that was handed in was changed in place")

@@ -169,6 +169,7 @@ def _alike(got: list[float], right: list[float]) -> bool:
     return len(got) == len(right) and all(map(close, got, right))
 
 
+_SUM_OVERFLOWS = "The sum overflowed where each rank's numbers are finite: divide by the number of ranks before you add up."
 _SCALES_NAMED = {
     ScalingMistake(falls=1.0): "The scale stayed as it was where the mean was not finite: halve it.",
     ScalingMistake(grows=1.0): "The scale never grew: double it after `patience` good steps in a row.",
@@ -176,9 +177,7 @@ _SCALES_NAMED = {
     ScalingMistake(starts_anew=False): "A scale that has just doubled needs `patience` good steps more: count from 0 again.",
     ScalingMistake(patience=1): "The scale doubled one step too late: it doubles after `patience` good steps in a row.",
     ScalingMistake(patience=-1): "The scale doubled one step too early: it doubles after `patience` good steps in a row.",
-    ScalingMistake(mean=Mean.SUM_DIVIDED): (
-        "The sum overflowed where each rank's numbers are finite: divide by the number of ranks before you add up."
-    ),
+    ScalingMistake(mean=Mean.SUM_DIVIDED): _SUM_OVERFLOWS,
     ScalingMistake(left=Left.INFINITE): (
         "A step went through with NaN: inf − inf is NaN, and isinf does not see it. isfinite sees both."
     ),
@@ -210,6 +209,7 @@ _NAMED = {
     ScalingMistake(unscaled=Unscaled.BY_NEXT): (
         "The mean was divided by the scale of the next step: unscale it before you change the scale."
     ),
+    ScalingMistake(mean=Mean.SUM_DIVIDED): _SUM_OVERFLOWS,
     ScalingMistake(mean=Mean.SUM): "The ranks' gradients were added up and not divided by the number of ranks.",
     ScalingMistake(mean=Mean.OWN): "This is a step along the rank's own gradient: average over the ranks.",
     ScalingMistake(rate=1.0): "The rate was left out.",
