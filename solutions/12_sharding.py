@@ -16,6 +16,7 @@
 from worldsize.notebook import *
 
 import math
+import time
 from dataclasses import replace
 
 import torch
@@ -24,6 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adagrad, AdamW, Optimizer, RMSprop
 
+from worldsize.fabric import among
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 from worldsize.formulas import activations, cost, sharding
 from worldsize.pytorch.live_bytes import LiveBytes, SavedBytes
@@ -1411,9 +1413,101 @@ world.close()
 # %% [markdown]
 # ## Both at once: a mesh of 2 × 2 (optional)
 #
-# Large models use both: tensor parallelism inside a machine, FSDP between machines. PyTorch writes the ranks as a **mesh** with
-# named dimensions. `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension; over the other,
-# `fully_shard` cuts what is left. Which part of `up` does a rank hold then?
+# Large models use both: tensor parallelism inside a machine, replicas or FSDP between machines. One writes the ranks as a
+# **mesh** of rows and columns. The ranks of a row cut the layers; the ranks of a column hold the same shard, and average. A row
+# is a fabric of its own: `among(fabric, [2, 3])` numbers these two ranks 0 and 1. So your `parallel_mlp` runs in a row as it
+# stands.
+#
+# | | column 0 | column 1 |
+# | --- | --- | --- |
+# | **row 0** | rank 0 | rank 1 |
+# | **row 1** | rank 2 | rank 3 |
+
+# %% [markdown]
+# In each step your function moves a row's weights by the gradient of that row's examples. Both rows began alike. So the mean of
+# their weights is one step by the mean of both gradients, and with twice the rate it is a step on all examples. That is the
+# averaging of Lab 04, over a column only, and of shards.
+
+# %%
+lab.predict(
+    "column", f"Batch 32, width {width}: of all that rank 0 sends in a step, which part goes along its column?", "%"
+)
+
+# %%
+def on_own_mesh(fabric, batch, steps=3):
+    """Your MLP on two rows of two ranks: y, the weights, and this rank's seconds a step."""
+    row = among(fabric, [fabric.rank // 2 * 2, fabric.rank // 2 * 2 + 1])
+    column = among(fabric, [fabric.rank % 2, fabric.rank % 2 + 2])
+    task = whole_mlp(batch, steps)
+    up, up_bias, down, down_bias = task["weights"]
+    weights = [w.tensor_split(2, dim)[row.rank].clone() for w, dim in ((up, 0), (up_bias, 0), (down, 1))] + [down_bias]
+
+    outputs, ends = [], [time.monotonic()]
+    for pair in task["batches"]:
+        own = tuple(t.tensor_split(2)[column.rank] for t in pair)
+        seen = parallel_mlp(row, {"weights": weights, "batches": [own], "rate": 2 * task["rate"]})
+        weights = [all_reduce(column, w.detach().clone()) / 2 for w in seen["weights"]]
+        outputs.append(seen["y"][0])
+        ends.append(time.monotonic())
+    return outputs, weights, (ends[-1] - ends[1]) / max(1, steps - 1)
+
+# %%
+run = launch(on_own_mesh, 4, args=(32,), link=slow)
+if run.state == "done":
+    one = launch(on_shards, 1, args=(32,))
+    both = [torch.cat([run[0][0][k], run[2][0][k]]) for k in range(3)]
+    apart = max(float((a - b).abs().max()) for a, b in zip(both, one[0]["y"]))
+    sent_to = {other: sum(t.size_bytes for t in run.trace.transfers if (t.src, t.dst) == (0, other)) for other in (1, 2)}
+    lab.measure("column", 100 * sent_to[2] / sum(sent_to.values()))
+    print(f"largest difference from one rank in three steps: {apart:.0e}")
+    print(f"in a step rank 0 sends {sent_to[1] / 3e3:.1f} kB along its row, {sent_to[2] / 3e3:.1f} kB along its column")
+figures.links(run)
+
+# %% [markdown]
+# Along the row go activations, twice in each layer, and the layer waits for them. Along the column go gradients, or here
+# weights: once a step, and real trainings send them while backward goes on. So which dimension belongs inside a machine? The
+# formula for links that are all alike adds up both; is it right?
+
+# %%
+def mesh_step_s(batch, link):
+    """The seconds that messages take in a step, by the formula: two all-reduces in a row, one in a column for each weight."""
+    activations, shard = batch // 2 * width * 8, [8 * w for w in (2 * width**2, 2 * width, 2 * width**2, width)]
+    return 2 * cost.ring_all_reduce(2, activations, link) + sum(cost.ring_all_reduce(2, m, link) for m in shard)
+
+if run.state == "done":
+    step_s, formula_s = max(seconds for *_, seconds in run.results), mesh_step_s(32, slow)
+    print(f"a step took {step_s * 1e3:.0f} ms; its messages alone, by the formula, {formula_s * 1e3:.0f} ms: "
+          f"{step_s / formula_s:.2f} times as long")
+
+# %% [markdown]
+# FSDP2 takes a mesh of two dimensions, too. It cuts the weights along one and copies the shards along the other: **hybrid
+# sharding**, HSDP. Which collectives do you expect in a step, and which of them cross from row to row?
+
+# %%
+def hybrid(x):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    model = mlp([16, 64, 16], seed=0)
+    fully_shard(model, mesh=mesh)
+    (model(x[dist.get_rank()]) ** 2).mean().backward()
+    return [tuple(p.to_local().shape) for p in model.parameters()]
+
+run = launch(hybrid, 4, args=(torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(1)),))
+weights_kb = sum(p.nbytes for p in mlp([16, 64, 16], seed=0).parameters()) / 1e3
+print(f"{weights_kb:.1f} kB of weights; of up {run[0][0]} on rank 0")
+for c in run.trace.collectives:
+    if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
+        print(f"rank 0: {c.op.removesuffix('_single')} of {c.size_bytes / 1e3:.1f} kB")
+
+# %% [markdown]
+# Inside a row: the all-gather of the weights and the reduce-scatter of their gradients. Across rows: an all-reduce, of a shard
+# alone. With rows as long as a machine has cards, the slow links carry that much less.
+#
+# And both cuts in one library: `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension of a mesh with
+# named dimensions; over the other, `fully_shard` cuts what is left. Which part of `up` does a rank hold then?
 
 # %%
 def on_a_mesh(steps=3):

@@ -1211,7 +1211,7 @@ lab.predict("ones", "1,000 ranks hold 1.0 each, and add up one after the other i
 
 # %%
 total = torch.tensor(0.0, dtype=torch.bfloat16)
-for rank in range(1000):
+for _ in range(1000):
     total = total + torch.tensor(1.0, dtype=torch.bfloat16)
 lab.measure("ones", float(total))
 print(f"bf16: {float(total):g}; the next bf16 number after it is {float(total) * (1 + torch.finfo(torch.bfloat16).eps):g}")
@@ -1401,11 +1401,10 @@ def half_pass(weights, scale, rows):
     (scale * F.cross_entropy(x.float(), labels[rows])).backward()
     return flat([p.grad for p in model.parameters()]), [out.grad for out in outputs]
 
+# %%
 gradient, late = learner(0, seeds[0])
 for _ in range(4 * steps):
     late = late - 2 * learning_rate * gradient(late)
-
-# %%
 rows = torch.arange(min(1024, len(images)))
 lost, over = [], []
 for k in range(0, 29, 2):

@@ -94,7 +94,7 @@ class ScalingMistake:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ScaledResult:
     """The result of a training on a rank: its weights, the scale of each step, and the weights before it."""
 
     weights: np.ndarray
@@ -102,7 +102,7 @@ class Ended:
     before: list[np.ndarray]
 
 
-def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) -> list[Ended]:  # noqa: B008, it is frozen
+def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) -> list[ScaledResult]:  # noqa: B008, it is frozen
     """Return what each rank has after all steps."""
     n = task.world_size
     rate = task.rate if mistake.rate is None else mistake.rate
@@ -129,7 +129,7 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
                 if not skipped:
                     moved = rate * _unscaled(mean, scale, scales[rank], mistake.unscaled)
                     weights[rank] = weights[rank] - moved.astype(np.float32)
-    return list(map(Ended, weights, used, before))
+    return list(map(ScaledResult, weights, used, before))
 
 
 def scaled_gradient(task: ScaledTraining, rank: int, step: int, weights: np.ndarray, scale: float) -> np.ndarray:
