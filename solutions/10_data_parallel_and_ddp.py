@@ -34,7 +34,7 @@ import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -1059,6 +1059,58 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # **In one sentence:** what is the ratio of the two formulas, DataParallel's to DDP's?
 #
 # <details><summary>Compare</summary>2 (n − 1) against 2 (n − 1)/n: DDP's messages take an n-th of the time.</details>
+
+# %% [markdown]
+# ## Two lines of long scripts (optional)
+#
+# Scripts for large models have two more things. Inside `with ddp.no_sync():` the hooks add gradients up and send nothing, so
+# that several small batches make one step. Inside `torch.autocast` matrix products run in bfloat16, with 16 bits a number. The
+# weights stay float32.
+
+# %%
+lab.predict(
+    "autocast", "4 small batches a step, no_sync for all but the last, autocast to bfloat16: how many times fewer bytes of "
+    "gradients travel than with neither?", "times",
+)
+
+# %%
+def accumulated(quiet, cast, parts=4):
+    """One step of DDP on `parts` small batches: the dtype of the outputs, and the gradients."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    dist.init_process_group("gloo")
+    ddp = DistributedDataParallel(mlp([784, 512, 10], seed=0))
+    ddp.register_comm_hook(None, allreduce_hook)  # DDP's own sum, called from Python, where the record sees it
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    small = list(zip(images[mine].flatten(1).chunk(parts), labels[mine].chunk(parts)))
+    for k, (x, y) in enumerate(small):
+        silent = ddp.no_sync() if quiet and k < parts - 1 else nullcontext()
+        with silent, torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            out = ddp(x)
+            (F.cross_entropy(out, y) / parts).backward()
+    return out.dtype, flat([p.grad for p in ddp.parameters()])
+
+# %%
+asked = {"neither": (False, False), "no_sync": (True, False), "no_sync and autocast": (True, True)}
+found = {name: launch(accumulated, 2, args=given, device="cpu") for name, given in asked.items()}
+travelled = {
+    name: sum(c.size_bytes for c in run.trace.collectives if c.rank == 0 and c.op == "all_reduce") for name, run in found.items()
+}
+exact = found["neither"][0][1]
+for name, run in found.items():
+    dtype, gradients_now = run[0]
+    off = float((gradients_now - exact).norm() / exact.norm())
+    print(f"{name}: outputs in {dtype}, gradients in {gradients_now.dtype}, {travelled[name] / 1e6:.1f} MB of them travel; "
+          f"{off:.1g} off the first")
+lab.measure("autocast", travelled["neither"] / travelled["no_sync and autocast"])
+
+# %% [markdown]
+# **In one sentence:** autocast computes in 16 bits; why do the gradients still travel in 32?
+#
+# <details><summary>Compare</summary>A gradient has its weight's dtype, and the weights are float32. To send fewer bytes one needs
+# a communication hook, as in Lab 14.</details>
+#
+# Lab 11 writes `no_sync` by hand, and says what must be inside it.
 
 # %% [markdown]
 # DDP does one more thing: it sends while backward still computes. In Lab 11 you build that, and the buckets that
