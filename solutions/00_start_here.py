@@ -290,7 +290,8 @@ last_run().show()
 def pass_right(fabric, x):
     """Send x to the next rank of the ring; return what came from the rank before.
 
-    A rank that is alone returns what x holds. `torch.empty_like(x)` makes room for a message.
+    A rank that is alone returns what x holds. `torch.empty_like(x)` makes room for a message. Afterwards
+    x may hold anything.
     """
     ### BEGIN SOLUTION
     if fabric.world_size == 1:

@@ -554,8 +554,8 @@ def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
     one_s[k]: one worker's seconds for a job; many_s[k]: the seconds of workers[k] workers for it. Jobs may differ; workers
-    may hold 1 among others, or a number twice, in any order. Every measurement counts, as it is: only the result is kept
-    in that range. Within a thousandth of the shortest of one_s is close enough.
+    may hold any number, 1 too, once or more often, in any order. Every measurement counts, as it is: only the result is kept
+    in that range. Within a thousandth of the shortest of one_s is close enough. The lists stay as they are.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
@@ -1049,8 +1049,9 @@ for name, key in zip(deals, ("cards", "blocks")):
 def metrics_of_all(fabric, scores, labels, threshold):
     """Return (recall, precision, average precision) of all ranks' examples: three numbers, the same on every rank.
 
-    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have different numbers, or none.
-    Recall and precision are of scores >= threshold; equal scores are one threshold; 0/0 counts as 0. Arguments stay as they are.
+    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have different numbers, and some
+    have none. Recall and precision are of scores >= threshold, any number; equal scores are one threshold; 0/0 counts as 0.
+    Arguments stay as they are.
     """
     ### BEGIN SOLUTION
     scores, labels = collectives.concatenated(fabric, scores), collectives.concatenated(fabric, labels)
@@ -1152,7 +1153,8 @@ def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
 
     weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes per weight.
-    saved: (shape, bytes per number) of each tensor that is kept for ONE example; batch: how many examples.
+    saved: (shape, bytes per number) of each tensor that is kept for ONE example; batch: how many examples. Both lists stay
+    as they are.
     """
     ### BEGIN SOLUTION
     count = sum(math.prod(shape) for shape in weights)

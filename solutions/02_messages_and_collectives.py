@@ -310,7 +310,7 @@ figures.messages(run)
 def tree_broadcast(fabric, x, root):
     """Fills every rank's x with the root's, in place.
 
-    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x may have any dtype.
+    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x is flat and may have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -530,7 +530,7 @@ def star_reduce(fabric, x, root):
 def tree_reduce(fabric, x, root):
     """Leaves the sum over all ranks in the root's x, in place; the others' x may change.
 
-    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x may have any dtype.
+    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x is flat and may have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -699,7 +699,8 @@ def one_after_the_other(fabric, x):
 def all_to_all(fabric, x):
     """Returns a table like x, [n, elements]: its row r is the row that rank r had for this rank.
 
-    Every rank sends each other rank one message, one row of x; n − 1 rounds. x may have any dtype.
+    Every rank sends each other rank one message, one row of x; n − 1 rounds. x may have any dtype, and
+    afterwards hold anything.
     """
     ### BEGIN SOLUTION
     n, me = fabric.world_size, fabric.rank
@@ -813,7 +814,7 @@ lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 def fit_alpha_beta(sizes, seconds):
     """(α in seconds, B in bytes a second) of the line seconds = α + sizes / B.
 
-    Both arguments are NumPy arrays of floats. Errors count relative to the time, at all sizes alike.
+    Both arguments are NumPy arrays of floats, and stay as they are. Errors count relative to the time, at all sizes alike.
     """
     ### BEGIN SOLUTION
     table = np.stack([1 / seconds, sizes / seconds], axis=1)

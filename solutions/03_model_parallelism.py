@@ -179,7 +179,7 @@ def step(fabric, parts, schedule):
     if "seconds" in parts[0]:
         meet(fabric)  # timed: all ranks begin together
     n, m = fabric.world_size, len(parts[0]["xs"])
-    return run_stage(fabric, parts[fabric.rank], [schedule(s, n, m) for s in range(n)])
+    return list(run_stage(fabric, parts[fabric.rank], [list(schedule(s, n, m)) for s in range(n)]))
 
 def whole_batch(stage, stages, m):
     return [("forward", 0), ("backward", 0)]
@@ -705,7 +705,7 @@ figures.pipeline(alternating_linked, "1F1B over a slow link: how much of their t
 def on_paper(schedule, hop_s):
     """Seconds that the schedule needs if each message takes `hop_s`; None where it is not written yet."""
     try:
-        orders = [schedule(s, stages, middle) for s in range(stages)]
+        orders = [list(schedule(s, stages, middle)) for s in range(stages)]
     except NotYet:
         return None
     return makespan_s(play(orders, forward_s, backward_s, hop_s))

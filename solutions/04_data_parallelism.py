@@ -249,7 +249,7 @@ lab.predict(
 # %% tags=["exercise:average_gradients"]
 # Exercise 4.3: the average of gradients
 def average_gradients(fabric, gradients, counts):
-    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place, by one all-reduce.
+    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place, each by one all-reduce.
 
     Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN from a rank that has
     examples stays in the mean: it shows a fault. counts stays as it is.

@@ -221,6 +221,11 @@ answers.mistake("counts_itself_out", {
         counts[fabric.rank] = 0
     """,
 }, "counts was changed in place: the caller still needs it unchanged")
+answers.mistake("knows_two_gradients_alone", {
+    "for gradient in gradients:": "slope, intercept = gradients\nfor gradient in (slope, intercept):",
+}, "3 gradients of float32", "too many values to unpack")
+answers.mistake("adds_up_a_copy_in_float64", {"all_reduce(fabric, gradient)": "all_reduce(fabric, gradient.double())"},
+    "3 gradients of float32", "own gradient times its share: the sum over the ranks did not arrive in this tensor")
 answers.mistake("knows_of_four_ranks_at_most", {"div_(sum(counts))": "div_(sum(counts[:4]))"},
     "times the mean: weigh each rank by its count over the sum of all counts")
 

@@ -197,6 +197,13 @@ def for_whole_seconds_alone(seconds, stages):
                 return edges
 
 
+answers.twin("an_array_of_edges", {
+    "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))":
+        "return np.array(min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges)))",
+})
+answers.mistake("puts_all_into_the_last_stage_where_each_has_one", {
+    "return min": "if len(seconds) == stages:\n    return [0] * stages + [stages]\nreturn min",
+}, "4 stages: stage 0 has no layer")
 answers.spoil("as_many_layers_each_and_no_seconds_left", {"return [": """
     edges = [len(seconds) * s // stages for s in range(stages + 1)]
     seconds.clear()

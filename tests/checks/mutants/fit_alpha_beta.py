@@ -125,6 +125,24 @@ answers.mistake("errors_over_the_size", {"1 / seconds": "1 / sizes"},
     "which was left out, your line says", "Two of the times are 20% off")
 answers.mistake("errors_over_the_root_of_the_size", {"1 / seconds": "1 / np.sqrt(sizes)"},
     "which was left out, your line says", "Two of the times are 20% off")
+answers.mistake("divides_the_callers_sizes", {
+    "slope, alpha": "seconds_before = seconds.copy()\nsizes /= seconds_before\nsizes *= seconds_before * 1.000001\nslope, alpha",
+}, "sizes was changed in place: the caller still needs it unchanged")
+answers.mistake("sorts_the_callers_times", {
+    "slope, alpha": "order = sizes.argsort()\nsizes[:], seconds[:] = sizes[order], seconds[order]\nslope, alpha",
+}, "sizes mixed", "sizes was changed in place: the caller still needs it unchanged")
+
+
+@answers.is_right
+def least_sum_of_relative_errors(sizes, seconds):
+    """Through the two points whose line has the least sum of relative errors."""
+    best = (np.inf, 0.0, 1.0)
+    for i, j in zip(*np.triu_indices(len(sizes), 1), strict=True):
+        if sizes[i] != sizes[j]:
+            slope = (seconds[j] - seconds[i]) / (sizes[j] - sizes[i])
+            alpha = seconds[i] - slope * sizes[i]
+            best = min(best, (np.abs((alpha + slope * sizes) / seconds - 1).sum(), alpha, slope))
+    return best[1], 1 / best[2]
 
 
 answers.spoil("has_nothing_to_say_of_two_sizes", {"slope, alpha": "if len(sizes) == 2:\n    return None\nslope, alpha"},

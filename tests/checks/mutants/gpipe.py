@@ -87,8 +87,7 @@ answers.mistake("ten_stages_at_most", {"return forward": """
         backward = backward[:-1]
     return forward
 """}, "goes backward never; expected once")
-answers.mistake("a_generator", {"return forward + backward": "return (action for action in forward + backward)"},
-    "expected a list of actions, got '<generator>': make it a list, which can be iterated twice")
+answers.twin("a_generator", {"return forward + backward": "return (action for action in forward + backward)"})
 
 
 @answers.spoils()

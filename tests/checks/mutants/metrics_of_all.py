@@ -304,6 +304,15 @@ answers.mistake("makes_probabilities_in_place", {"scores, labels = collectives":
         threshold = float(torch.tensor(threshold, dtype=scores.dtype).sigmoid())
         scores, labels = collectives
     """}, "scores was changed in place")
+answers.mistake("looks_the_threshold_up_among_the_scores", {
+    "average, before = 0.0, 0.0": "average, before, curve = 0.0, 0.0, {}",
+    "before = recall": "before = recall\ncurve[float(score)] = recall, precision",
+    "recall, precision = at(threshold)": "recall, precision = curve.get(threshold, (0.0, 0.0))",
+}, "a threshold between two scores", "No score equals the threshold: find every score that is at least as high")
+answers.mistake("pads_with_a_number_that_is_far_below", {
+    "table[fabric.rank, :, 0] = -torch.inf": "table[fabric.rank, :, 0] = -1e9",
+    "rows = table[table[..., 0] > -torch.inf]": "rows = table.flatten(0, 1)",
+}, "scores far below zero", "Fillers count as examples here", of=pads_with_what_is_never_found)
 answers.mistake("labels_the_found_in_place", {"positives = int(labels.sum())": "positives = int(labels.sum())\nmine &= False",
     "scores, labels = collectives": "mine = labels\nscores, labels = collectives"}, "labels was changed in place")
 

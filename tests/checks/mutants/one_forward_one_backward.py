@@ -100,6 +100,9 @@ answers.mistake("as_many_pairs_as_were_ever_tried", {
 answers.mistake("all_forwards_first_in_a_short_batch",
     {"stages - stage - 1": "stages if micro_batches < stages else stages - stage - 1"},
     "4 stages, 2 micro-batches", "stage 3 holds 2 micro-batches at once")
+answers.twin("a_generator", {
+    "return actions + [": "yield from actions + [",
+})
 answers.twin("with_letters_of_numpy", {
     'actions = [("forward", k) for k in range(ahead)]': """
         ways = np.array(["forward", "backward"])

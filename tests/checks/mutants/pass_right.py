@@ -136,6 +136,12 @@ answers.mistake("sends_with_torch_distributed", {"fabric.isend": "dist.isend", "
     "no process group is here", "Write the messages yourself, with fabric.isend, send and recv")
 answers.mistake("makes_room_for_float32_alone", {"handle =": "received = torch.empty(x.shape)\nhandle ="},
     "9 ranks, int64[6]", "expected float32[6]", "got int64[6]", chance=True)
+answers.mistake("sends_and_receives_floats", {
+    "received = x.clone()": "received = torch.empty(x.shape)",
+    "isend(x,": "isend(x.float(),",
+    "return received": "return received.to(x.dtype) if fabric.world_size > 1 else x",
+}, "9 ranks, int64[6]", "Numbers that went through float32 are off by this much")
+answers.twin("clears_x_once_it_was_taken", {"handle.wait()": "handle.wait()\nx.zero_()"})
 answers.mistake("makes_room_for_a_row_alone", {"handle =": "received = torch.empty(len(x), dtype=x.dtype)\nhandle ="},
     "4 ranks, float32[200, 201]", "expected float32[200]", "got float32[200, 201]")
 

@@ -71,6 +71,8 @@ answers.mistake("cuts_examples", {"share = -(-batch // n)": "share = batch / n"}
 answers.mistake("leaves_the_remainder_out", {"-(-batch // n)": "batch // n"}, "A share is rounded up: the examples that are left")
 answers.mistake("rounds_to_the_nearest", {"-(-batch // n)": "round(batch / n)"}, "also where less than half an example is left")
 answers.mistake("always_rounds_one_up", {"-(-batch // n)": "batch // n + 1"}, "Where the batch divides evenly, no share has one")
+answers.mistake("gives_a_small_batch_to_one_rank", {"-(-batch // n)": "-(-batch // n) if batch >= n else batch"},
+    "With fewer examples than ranks the largest share is one example, not the whole batch")
 answers.mistake("lets_each_stage_do_all_work", {"batch * example_s + passing_s": "n * batch * example_s + passing_s"},
     "All stages together do the work of the batch once")
 answers.mistake("leaves_work_out", {"share * example_s + ring_s": "ring_s", "batch * example_s + passing_s": "passing_s"},

@@ -159,9 +159,9 @@ answers.mistake("forgets_that_the_input_needs_a_gradient", {
 }, "'NoneType'")
 answers.mistake("goes_backward_from_ones",
     {"out.backward(grad)": "out.backward(None if last else torch.ones_like(out))"},
-    "Rank 2 has the right gradients: does it send back its input's gradient")
+    "Rank 2 has the right gradients. So the mistake is in the gradient that it sends back")
 answers.mistake("goes_backward_with_the_oldest_micro_batch", {"kept.pop(k)": "kept.pop(k if last else min(kept))"},
-    "Rank 2 has the right gradients", "for the right micro-batch")
+    "Rank 2 has the right gradients", "both must be of one micro-batch")
 answers.mistake("takes_one_micro_batch_at_a_time", {
     "for way, k in schedules[fabric.rank]:": """
         one_by_one = [action for k in range(len(part["xs"])) for action in (("forward", k), ("backward", k))]
@@ -214,8 +214,7 @@ def leaves_the_fabric(fabric, part, schedules):
 
 answers.mistake("forgets_to_return", {"return [p": "[p"},
     "expected a list of", "got None (does the function return it?)")
-answers.mistake("returns_a_generator", {"[p.grad for p in layers.parameters()]": "(p.grad for p in layers.parameters())"},
-    "got a generator (make it a list, which can be iterated twice)")
+answers.twin("returns_a_generator", {"[p.grad for p in layers.parameters()]": "(p.grad for p in layers.parameters())"})
 answers.mistake("never_waits", {
     """
         for handle in handles:
@@ -272,7 +271,7 @@ answers.mistake("receives_gradients_as_float32", {"torch.empty_like(out)": "torc
 # Right where a last stage has one micro-batch in flight, and where it goes backward with the newest first.
 answers.mistake("the_last_stage_goes_backward_with_the_newest",
     {"x, out = kept.pop(k)": "x, out = kept.pop(max(kept, key=list(kept).index) if last else k)"},
-    "3 ranks, 5 micro-batches", "Rank 2 has the right gradients: does it send back", "for the right micro-batch")
+    "3 ranks, 5 micro-batches", "Rank 2 has the right gradients", "both must be of one micro-batch")
 answers.mistake("the_last_stage_goes_backward_with_the_oldest",
     {"x, out = kept.pop(k)": "x, out = kept.pop(next(iter(kept)) if last else k)"},
     ("3 ranks, 4 micro-batches", "3 ranks, 5 micro-batches"))
@@ -299,6 +298,12 @@ answers.mistake("sends_the_gradient_inside_the_forward", {
         x, out = kept.pop(k)
     """,
 }, "3 ranks, 4 micro-batches", "Besides, rank 2 went backward in action 1, where its schedule says forward: F0 F1 F2 F3")
+answers.mistake("halves_the_loss", {' / len(part["ys"])': ' / len(part["ys"]) / 2'},
+    "All its numbers are 0.5 times the right ones. Rank 2 is the last stage, and no gradient comes to it")
+answers.mistake("sends_half_of_the_gradient_back", {"isend(x.grad,": "isend(x.grad / 2,"},
+    "All its numbers are 0.5 times the right ones. Rank 2 has the right gradients")
+answers.mistake("takes_the_labels_of_the_first_micro_batch", {'part["ys"][k]': 'part["ys"][0]'},
+    "2 ranks, 4 micro-batches", "the mistake is in its own loss, or in the input or the labels")
 answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part)"},
     "with a declared time", "as in the lab's later cells: call build(part, fabric)")
 

@@ -215,6 +215,9 @@ answers.mistake("takes_them_out_of_the_list", {
             weight = weights.pop()
     """,
 }, "rank 0, tensor 0 of the list is gone: leave the list as it is, and write into its tensors")
+answers.mistake("knows_three_tensors_alone", {
+    "for weight in weights:": "first, second, third = weights\nfor weight in (first, second, third):",
+}, "2 ranks, 1 tensor", "not enough values to unpack")
 answers.mistake("along_a_tree_of_four", {
     "range(1, fabric.world_size)": "range(1, min(4, fabric.world_size))",
     "else:": "elif fabric.rank < 4:",

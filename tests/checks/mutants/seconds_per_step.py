@@ -173,6 +173,13 @@ answers.mistake("forgets_to_sort", {"statistics.median(seconds[warm_up:])": "sec
     "the middle of the list as it was measured: sort the seconds first")
 answers.mistake("returns_nothing", {"return statistics": "statistics"}, "got None (does the function return it?)")
 
+answers.mistake("takes_a_reading_of_0_for_none", {
+    "before = clock()": "before = clock() or None",
+    "seconds.append(clock() - before)": """
+        if before:
+            seconds.append(clock() - before)
+    """,
+}, "whose clock begins at 0", "The first step is not in it: 0 is a reading of the clock like any other")
 LAUNCH = "This is the time to launch a step: step() returned while its work went on."
 
 

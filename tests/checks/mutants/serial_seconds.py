@@ -145,6 +145,29 @@ answers.mistake("leaves_out_the_shortest_job", {
         seconds =
     """,
 }, "changed, but the answer stayed", "Every measurement must count")
+answers.twin("rounds_to_five_digits", {"return float(": "return round(", "max(0.0, seconds)))": "max(0.0, seconds)), 5)"})
+answers.mistake("takes_one_worker_out_of_the_callers_lists", {
+    "both =": """
+        most = min(one_s)
+        while 1 in workers:
+            place = workers.index(1)
+            del workers[place], one_s[place], many_s[place]
+        both =
+    """,
+    "min(min(one_s)": "min(most",
+}, "workers was changed in place: the caller still needs it unchanged")
+answers.mistake("sorts_the_callers_jobs", {"return float": "one_s.sort()\nreturn float"},
+    "one_s was changed in place: the caller still needs it unchanged")
+answers.mistake("leaves_out_one_worker_once", {
+    "seconds = sum(x * y for x, y in both) / sum(x * x for x, _ in both)": """
+        if 1 in workers:
+            both.pop(workers.index(1))
+        seconds = np.mean([y / x for x, y in both])
+    """,
+}, "workers [1, 3, 1, 4]", "ZeroDivisionError", "leave out each n = 1")
+answers.mistake("searches_in_steps_of_a_millisecond",
+    {"np.linspace(0, min(one_s), 1001)": "np.append(np.arange(0, min(one_s), 0.001), min(one_s))"},
+    "workers [16, 1, 4, 2]", "s off, got", of=searches_in_a_thousand_steps)
 answers.mistake("searches_in_steps_that_are_too_wide", {"1001": "24"}, "s off, got", of=searches_in_a_thousand_steps)
 
 

@@ -152,7 +152,7 @@ answers.mistake("resets_numpys_generator",
     "shards resets NumPy's global generator (np.random.seed)")
 answers.mistake("rotates_by_the_seed",
     {"shuffled(count, seed)": "[(example + seed) % count for example in range(count)]"},
-    "are in one batch with each of 12 seeds: this is no shuffle", "Do not rotate or reverse")
+    "are in one batch with each of 14 seeds: this is no shuffle", "Do not rotate or reverse")
 answers.mistake("reverses_by_the_seed", {"shuffled(count, seed)": "list(range(count))[:: 1 if seed % 2 else -1]"}, STAY)
 answers.mistake("shuffles_batches_of_fixed_members", {
     "shuffled(count, seed)": "list(range(count))",
@@ -172,7 +172,7 @@ answers.mistake("sows_the_world_size_too", {"shuffled(count, seed)": "shuffled(c
     "together take other examples than a lone rank")
 answers.mistake("leaves_the_first_where_it_is",
     {"shuffled(count, seed)": "[0, *(1 + example for example in shuffled(count - 1, seed))]"},
-    "is in step 0 with each of 12 seeds: shuffle all the examples")
+    "is in step 0 with each of 14 seeds: shuffle all the examples")
 answers.mistake("the_small_batch_first", {
     "steps = batches(order, batch_size)": """
         short = count % batch_size
@@ -184,13 +184,33 @@ answers.mistake("the_first_batch_alone", {"for batch in steps": "for batch in st
 answers.mistake("half_of_each_share", {"batch[rank::world_size]": "batch[rank :: 2 * world_size]"},
     "is taken by no rank", "Together the ranks' shares of a batch must be the whole batch")
 answers.mistake("eight_ranks_at_most", {"batch[rank::world_size]": "batch[rank :: min(world_size, 8)]"},
-    "more ranks, smaller and larger batches", "times in one epoch", "do not pad")
+    "more ranks, smaller and larger batches", "times in one epoch", "shares of one batch must not overlap")
 answers.mistake("a_batch_for_every_rank_at_least", {
     "steps = batches(order, batch_size)": "steps = batches(order, max(batch_size, world_size))",
 }, "more ranks, smaller and larger batches", ("batch_size counts the examples of all ranks", "together take other examples"))
 answers.mistake("no_steps_where_there_are_fewer_examples_than_ranks", {
     "for batch in steps": "for batch in steps if world_size <= count",
 }, "more ranks, smaller and larger batches", "is taken by no rank")
+answers.mistake("has_the_first_epoch_in_order", {
+    "shuffled(count, seed)": "shuffled(count, seed) if seed else list(range(count))",
+}, "with seed 0 the examples keep their order: shuffle them with every seed, 0 too")
+answers.mistake("takes_seed_0_for_none", {"shuffled(count, seed)": "shuffled(count, seed or 1)"},
+    "seeds 0 and 1 give the same batches")
+answers.mistake("reseeds_the_global_generator_afterwards", {
+    "order = shuffled(count, seed)": "torch.manual_seed(seed)\norder = torch.randperm(count).tolist()\ntorch.seed()",
+}, "shards leaves torch's global generator in another state", "Use torch.Generator().manual_seed(seed)")
+answers.mistake("draws_a_number_on_the_way", {"order = shuffled": "random.random()\norder = shuffled"},
+    "shards leaves Python's global generator in another state", "Use random.Random(seed)")
+
+
+@answers.is_wrong("All of them take it in step 0: shares of one batch must not overlap")
+def shares_that_overlap(count, batch_size, seed, rank, world_size):
+    steps = []
+    for batch in batches(shuffled(count, seed), batch_size):
+        size = -(-len(batch) // world_size)
+        start = min(rank * size, max(0, len(batch) - size))
+        steps.append(batch[start : start + size])
+    return steps
 
 
 answers.spoil("leaves_the_rest_to_the_last_so_that_nobody_looks_at_the_shuffle", {

@@ -181,6 +181,22 @@ answers.mistake("says_zero_without_a_peer", {"return found": "return found if n 
     "no peer", "expected 1, got 0")
 answers.mistake("begins_at_two", {"return found": "return found if found is None or n == 1 else max(2, found)"},
     "a large share is allowed", "expected 1, got 2")
+answers.mistake("knows_bits_up_to_4096", {"reversed(range(most.bit_length()))": "reversed(range(min(13, most.bit_length())))"},
+    "up to some hundred thousand examples", "got 8192", of=sets_bits_from_the_highest_down)
+
+
+@answers.is_wrong("up to some hundred thousand examples", "examples are enough")
+def halves_thirteen_times(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
+    transfer_s = ring(n, size_bytes, alpha_s, bytes_per_s)
+    if transfer_s > share * (transfer_s + step_s(most)):
+        return None
+    low, high = 0, most
+    for _ in range(13):
+        middle = (low + high) // 2
+        if middle == low:
+            break
+        low, high = (low, middle) if transfer_s <= share * (transfer_s + step_s(middle)) else (middle, high)
+    return high
 
 
 answers.spoil("measures_every_batch_and_is_wrong_where_they_are_counted", {

@@ -162,6 +162,12 @@ answers.mistake("averages_the_weights_after_every_step", {
 }, "gradients are averaged, but not by the parameter average", "Call the parameters begin and average")
 answers.mistake("never_talks", {"average(fabric, slopes, counts)": ""},
     "The ranks hold different weights, and their gap changes from step to step: are gradients averaged?")
+answers.mistake("divides_the_rate_by_the_ranks", {"weight -= rate * slope": "weight -= rate / n * slope"},
+    "3 ranks, 12 examples in one batch", "Every step is 0.333 times as long as learning_rate times the mean gradient")
+answers.mistake("has_a_rate_of_its_own", {"weight -= rate * slope": "weight -= 0.05 * slope"},
+    "is not the mean gradient of 7 examples, each taken by one rank, times learning_rate, 0.2")
+answers.mistake("has_half_of_the_gradient", {"weight -= rate * slope": "weight -= rate * slope / 2"},
+    "1 rank, 12 examples in one batch", "Every step is 0.5 times as long")
 # Right where shares are equal.
 answers.mistake("gives_equal_counts",
     {"average(fabric, slopes, counts)": "average(fabric, slopes, [5 for _ in counts])"},

@@ -134,6 +134,12 @@ answers.mistake("returns_rows_of_one", {"torch.tensor(size)": "torch.tensor([siz
 answers.mistake("counts_in_float32", {
     "sum(math.prod(shape) for shape in weights)": "np.sum([math.prod(shape) for shape in weights], dtype=np.float32)",
 }, "billions of weights", '"weights"', "arrays of these shapes have")
+answers.mistake("empties_the_callers_weights", {
+    "count = sum(math.prod(shape) for shape in weights)": "count = sum(math.prod(weights.pop()) for _ in range(len(weights)))",
+}, "weights was changed in place: the caller still needs it unchanged")
+answers.mistake("empties_what_the_caller_has_saved", {
+    "return parts": "saved.clear()\nreturn parts",
+}, "saved was changed in place: the caller still needs it unchanged")
 
 
 def counts_four_and_eight_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):

@@ -6,7 +6,7 @@ Left out: the expected values (`checks.replicas`).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,13 +94,30 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
     """Run a plain function on one rank: "returned" has `fn(*arguments)` for each of `asked`.
 
     "drawn" has, by generator, the numbers that the process's own generators give after one call and after another. In between
-    they have advanced, so equal numbers mean that the call has reset them.
+    they have advanced, so equal numbers mean that the call has reset them. "moved" lists the generators whose state is another
+    one after a call.
     """
+    before = _states()
     fn(*asked[0])
+    moved = [name for name, state in _states().items() if state != before[name]]
     one = _drawn()
     fn(*asked[0])
     drawn = {name: [one[name], numbers] for name, numbers in _drawn().items()}
-    return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn}
+    return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn, "moved": moved}
+
+
+def listed_answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return `fn(*arguments)` for each of `asked`, a generator as a list."""
+    return [_listed(fn(*arguments)) for arguments in asked]
+
+
+def listed(fn: Callable, fabric: Fabric, given: Any, *more: Any) -> Any:
+    """Return `fn(fabric, given, *more)`, a generator as a list."""
+    return _listed(fn(fabric, given, *more))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def answers_by_hand(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -126,6 +143,14 @@ def _drawn() -> dict[str, list[float]]:
 
     generators = {"torch": lambda: float(torch.rand(1)), "random": random.random, "numpy": np.random.random}
     return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
+
+
+def _states() -> dict[str, Any]:
+    """Return the state of each of the generators of the rank's process, to compare."""
+    import torch
+
+    _, key, *rest = np.random.get_state()
+    return {"torch": torch.get_rng_state().tolist(), "random": random.getstate(), "numpy": (key.tolist(), rest)}
 
 
 def on_each(fn: Callable, given: Sequence[Sequence[Any]]) -> list[Any]:

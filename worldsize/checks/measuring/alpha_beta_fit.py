@@ -16,7 +16,8 @@ from typing_extensions import override
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, shown
 from worldsize.checks.verdict import Complaint
 
@@ -101,7 +102,8 @@ def _case(
 
         found = Truth(*map(float, ended.returned[0]))
         if noise is None:
-            return {what: _not_exact(found, truth, sizes)}
+            spoilt = map(changed, ended.inputs, (sizes, seconds), ("sizes", "seconds"))
+            return {what: _not_exact(found, truth, sizes) or first_complaint(spoilt)}
         return {what: _off_where_left_out(found, truth)}
 
     return Case(name, lambda: arena.call(fn, sizes.copy(), seconds.copy()), examine)

@@ -13,6 +13,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_named, lone_number, number
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
@@ -65,7 +66,7 @@ def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, 
     if widths:
         name += f", weight_bytes={weight_bytes}, optimizer_bytes={optimizer_bytes}"
     run = partial(arena.call, fn, weights, saved, batch, *widths)
-    return Case(name, run, partial(_examine, measured=measured, mistakes=mistakes))
+    return Case(name, run, partial(_examine, measured=measured, mistakes=mistakes, weights=weights, saved=saved))
 
 
 def _measured(shape: Sequence[int], width: int) -> int:
@@ -73,7 +74,9 @@ def _measured(shape: Sequence[int], width: int) -> int:
     return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
 
 
-def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, Complaint]:
+def _examine(
+    ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict], weights: Shapes, saved: Saved
+) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not isinstance(got, dict):
         came = number(got)
@@ -92,6 +95,8 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
         names = ", ".join(map(repr, extra))
         complaints[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
 
+    complaints[WEIGHTS] = complaints[WEIGHTS] or changed(ended.inputs[0], weights, "weights")
+    complaints[ACTIVATIONS] = complaints[ACTIVATIONS] or changed(ended.inputs[1], saved, "saved")
     return complaints
 
 

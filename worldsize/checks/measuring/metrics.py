@@ -27,7 +27,7 @@ from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 COUNTED = "recall and precision are of all ranks' examples"
 RANKED = "so is average precision"
-EDGES = "also with equal scores, ranks without a positive or an example, and 0/0"
+EDGES = "also with equal scores, any threshold, ranks without a positive or an example, and 0/0"
 NAMES = ("recall", "precision", "average precision")
 NEAR = 2e-5  # an answer may compute in float32
 TELLS = 2e-3  # metrics that differ by more are told apart
@@ -45,6 +45,8 @@ class SpreadCase(NamedTuple):
     bare: tuple[int, ...] = ()
     dtype: str = "float32"
     found_none: bool = False
+    between: bool = False  # the threshold is none of the scores
+    far_below: bool = False  # all scores lie far below zero
 
 
 CASES = (
@@ -53,6 +55,8 @@ CASES = (
     SpreadCase((8, 0, 9), "no example on rank 1"), SpreadCase((0, 13, 5), "no example on rank 0"),
     SpreadCase((15,), "equal scores", levels=5), SpreadCase((10, 3, 25, 140, 61), "equal scores", levels=30, bare=(1,)),
     SpreadCase((5, 8), "no score reaches the threshold", found_none=True), SpreadCase((7, 4), "no positive at all", bare=(0, 1)),
+    SpreadCase((6, 11, 8), "a threshold between two scores", between=True),
+    SpreadCase((7, 4, 9), "scores far below zero", far_below=True),
 )  # fmt: skip
 
 
@@ -102,7 +106,7 @@ def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
     In the first two cases no two slips give the same metrics, so that the words name the right slip.
     """
-    trivial = len(case.counts) == 1 or case.found_none or len(case.bare) == len(case.counts)
+    trivial = len(case.counts) == 1 or case.found_none or case.between or len(case.bare) == len(case.counts)
 
     def tells(spread: Spread) -> bool:
         return trivial or all(_tells(spread, place, not case.what) for place in range(3))
@@ -134,6 +138,8 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
             scores = np.round(scores * case.levels / 4) * 4 / case.levels
         if case.dtype == "float64":
             scores = 1 + 1e-10 * scores
+        if case.far_below:
+            scores = 1e12 * (scores - 9)
         shares.append((scores.astype(case.dtype), labels))
 
     scores, labels = (np.concatenate(part) for part in zip(*shares, strict=True))
@@ -142,7 +148,10 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
     chosen = np.flatnonzero(labels) if labels.any() else np.arange(len(labels))
     middle = chosen[np.argsort(scores[chosen])][len(chosen) // 4 : 3 * len(chosen) // 4 + 1]
-    return Spread(tuple(shares), float(scores[generator.choice(middle)]))
+    threshold = float(scores[generator.choice(middle)])
+    if case.between:
+        threshold = (threshold + float(scores[scores < threshold].max(initial=threshold - 1))) / 2
+    return Spread(tuple(shares), threshold)
 
 
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
@@ -205,7 +214,7 @@ def _wrong_metric(values: np.ndarray, spread: Spread, place: int) -> Complaint:
     if np.isnan(values[rank]):
         return f"{complaint} This is 0/0, which counts as 0: nothing is found, or there is nothing to find."
 
-    slips = _slips(spread, place)
+    slips = _slips(spread, place) | _of_padding(spread, place)
     if place == 2:
         slips |= _of_the_sum(spread)
     slip = first_slip(lambda given: np.allclose(values, given, rtol=NEAR, atol=NEAR), slips)
@@ -259,6 +268,8 @@ def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
             "A score equal to the threshold is found, too: scores >= threshold, with unchanged scores.": [above[place]] * n,
             turned: [at_threshold[1 - place]] * n,
         }
+        if spread.threshold not in scores:
+            slips["No score equals the threshold: find every score that is at least as high."] = [0.0] * n
         if not at_threshold[place]:
             slips["This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0."] = [1.0] * n
         return slips
@@ -279,6 +290,15 @@ def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
         "This is the mean of the precision over all scores. Only a gain in recall counts, as much as it gains.":
             [float(precision.mean())] * n,
     }  # fmt: skip
+
+
+def _of_padding(spread: Spread, place: int) -> dict[str, ValueByRank]:
+    """Return {words: its value on each rank} for the metric of shares filled up to one length, all fillers above every score."""
+    counts, (scores, labels) = [len(own) for own, _ in spread.shares], spread.together()
+    n, fillers = len(counts), max(counts) * len(counts) - sum(counts)
+    filled = np.append(scores, np.full(fillers, np.inf, scores.dtype)), np.append(labels, np.zeros(fillers, bool))
+    words = "Fillers count as examples here: a score may be lower than any number. Leave the fillers out."
+    return {words: [metrics(*filled, spread.threshold)[place]] * n}
 
 
 def _of_the_sum(spread: Spread) -> dict[str, ValueByRank]:

@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
-from worldsize.checks.kit.values import close, first_named, lone_number
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import first_named, lone_number
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 STAYS = "a job that stays the same"
@@ -53,6 +54,9 @@ WITHIN = (
     Say((4, 8), 0.4, 0.1, others_s=0.1),
     Say((2, 3), 0.1, 0.4, others_s=0.4),
 )
+STAYING = (  # (workers, a factor of the seconds): jobs of seconds, of milliseconds and of hours; one worker twice
+    ((1, 2, 4, 8), 1.0), ((6, 2, 3), 1.0), ((16, 1, 4, 2), 0.01), ((1, 3, 1, 4), 1.0), ((2, 5), 3600.0),
+)  # fmt: skip
 BEYOND = (  # the bounds by themselves, but not all together
     Say((2, 3), -0.2, -0.05, others_s=0.4),
     Say((2, 3), 2.5, 2.2, others_s=0.1, changing=(3,)),
@@ -83,8 +87,8 @@ def serial_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
     `serial_seconds(workers, one_s, many_s)` returns s of many = s + (one − s)/n.
     """
     draw = arena.draws.uniform
-    for workers in ((1, 2, 4, 8), (6, 2, 3), (16, 1, 4, 2)):
-        job_s = draw(1.5, 3.0)
+    for workers, scale in STAYING:
+        job_s = scale * draw(1.5, 3.0)
         serial_s = draw(0.05, 0.4) * job_s
         yield _exact(arena, fn, STAYS, _following(workers, [job_s] * len(workers), [serial_s] * len(workers)), serial_s)
 
@@ -142,14 +146,20 @@ def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine
 
 
 # for n = 1 the formula of one point divides by zero: Python raises, and NumPy's warnings are errors
-_ALONE = "One worker says nothing about s (1 − 1/n is 0): do not divide there, or leave out n = 1"
+_ALONE = "One worker says nothing about s (1 − 1/n is 0): do not divide there, or leave out each n = 1"
 _ADVICE = dict.fromkeys(("ZeroDivisionError", "divide by zero", "invalid value"), _ALONE)
 
 
 def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial_s: float) -> Case:
     near_s = EXACT * measured.shortest_s
+    given = {"workers": measured.workers, "one_s": measured.one_s, "many_s": measured.many_s}
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        if what != BOUNDS:
+            spoilt = first_complaint(map(changed, ended.inputs, given.values(), given))
+            if spoilt:
+                return {what: spoilt}
+
         got = lone_number(ended.returned[0])
         if isinstance(got, str):
             return {what: f"expected seconds, one number, {got}"}
@@ -216,7 +226,7 @@ EVERY_ONE_COUNTS = (
 def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, complaint: str) -> Case:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = lone_number(ended.returned[0])
-        if not isinstance(got, str) and close(got, expected):
+        if not isinstance(got, str) and abs(got - expected) <= EXACT * measured.shortest_s:
             return {BOUNDS: None}
 
         keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:.6g} s"

@@ -8,6 +8,7 @@ P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -72,19 +73,21 @@ class LinkedTraining:
 
     def smallest(self, all_reduce_s: float, of_compute: bool = False) -> int | None:
         """Return the smallest batch that is enough with these seconds of communication; `of_compute`: the share is of compute."""
-        for batch in range(1, self.most + 1):
+
+        def enough(batch: int) -> bool:
             whole_s = self.compute.seconds(batch)
             if not of_compute:
                 whole_s += all_reduce_s
-            if all_reduce_s <= self.share * whole_s:
-                return batch
-        return None
+            return all_reduce_s <= self.share * whole_s
+
+        batch = 1 + bisect_left(range(1, self.most + 1), True, key=enough)  # compute never falls
+        return batch if batch <= self.most else None
 
     @override
     def __str__(self) -> str:
         return (
             f"n={self.n}, size_bytes={self.size_bytes:,}, alpha_s={self.link.latency_s:.3g}, "
-            f"bytes_per_s={self.link.bandwidth_bytes_per_s:.3g}, share={self.share:.4f}, most={self.most}"
+            f"bytes_per_s={self.link.bandwidth_bytes_per_s:.3g}, share={self.share:.4g}, most={self.most}"
         )
 
 
@@ -126,6 +129,9 @@ def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
     compute = ScriptedCompute(0.0, alpha_s / 2 ** arena.draws.randint(5, 7))
     exact = LinkedTraining(2, int(alpha_s * 2.0**25), Link(2.0**24, alpha_s), compute, MOST, share)
     yield _case(arena, fn, exact, SMALLEST, ", of some batch just that share")
+    # more than MOST, but still so few that an answer that measures every batch ends
+    far = _job(arena, n=4, latency_part=0.3, most=arena.draws.randint(500_000, 1_000_000))
+    yield _case(arena, fn, far.asking_for(arena.draws.randint(8_500, 9_500)), SMALLEST, ", up to some hundred thousand examples")
 
     yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
     yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")

@@ -72,6 +72,8 @@ def seconds_per_step(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     a, b, c, _ = _rising(arena)
     yield _case(arena, fn, [], [a, c, b], MEDIAN, "a CPU; no warm-up, 3 steps")
+    a, b, c, _ = _rising(arena)
+    yield _case(arena, fn, [], [a, c, b], MEDIAN, "a CPU whose clock begins at 0; no warm-up, 3 steps", start_s=0.0)
 
     yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "a CPU; 2 slow calls, then 5 of 0.25 s")
     yield _case(arena, fn, [0.01, 0.02, 0.01], _drawn(arena, 9), WARM, "a CPU; 3 quick calls to warm up, then 9 steps")
@@ -95,9 +97,12 @@ def _rising(arena: Arena) -> list[float]:
 
 
 def _case(
-    arena: Arena, fn: Callable, warm: list[float], counted: list[float], what: str, name: str, launch_s: float = 0.0
-) -> Case:
-    script = TimerScript(warm + counted, arena.draws.uniform(1000.0, 2000.0), launch_s)
+    arena: Arena, fn: Callable, warm: list[float], counted: list[float], what: str, name: str, launch_s: float = 0.0,
+    start_s: float | None = None,
+) -> Case:  # fmt: skip
+    if start_s is None:
+        start_s = arena.draws.uniform(1000.0, 2000.0)
+    script = TimerScript(warm + counted, start_s, launch_s)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         expected = len(warm) + len(counted)
@@ -177,6 +182,7 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
         "This is the fastest step. Take the median": min(counted),
         "This is the slowest step. Take the median": max(counted),
         "This is the last step alone. Keep the seconds of each": counted[-1],
+        "The first step is not in it: 0 is a reading of the clock like any other": statistics.median(counted[1:] or counted),
         "This is the middle of the list as it was measured: sort the seconds first": counted[len(counted) // 2],
         "These are steps per second: invert it": 1 / statistics.median(counted),
         "The clock was read once before all steps: read it again before each": statistics.median(accumulate(counted)),

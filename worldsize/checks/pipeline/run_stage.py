@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
@@ -26,7 +27,7 @@ from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas.pipeline import BACKWARD, FORWARD
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
-from worldsize.units import count
+from worldsize.units import count, number
 
 GRADIENTS = "every stage returns the gradients of the unsplit model"
 MESSAGES = "one activation and one gradient for each micro-batch and neighbour"
@@ -78,7 +79,7 @@ def run_stage(arena: Arena, fn: Callable) -> Iterator[Case]:
             name += f" of {str(dtype).removeprefix('torch.')}"
         yield Case(
             name + ", with a declared time" * (size == TIMED),
-            partial(arena.ranks, fn, parts, orders),
+            partial(arena.ranks, fn, parts, orders, driver=on_ranks.listed),
             partial(_examine, parts=parts, orders=orders),
             _ADVICE,
         )
@@ -145,7 +146,7 @@ def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> Complaint:
                 k = int(np.argmax(np.abs(got - want)))
                 return (
                     f"rank {rank}, the gradient of {_name(i)}, element {k}: expected {want.reshape(-1)[k]:.4g}, got "
-                    f"{got.reshape(-1)[k]:.4g}. {_why(got, by_parameter[i], rank, len(parts))}"
+                    f"{got.reshape(-1)[k]:.4g}. {_why(got, want, by_parameter[i], rank, len(parts))}"
                 )
 
     return None
@@ -192,7 +193,7 @@ def _close(got: np.ndarray, want: np.ndarray) -> bool:
     return same(got, want, tolerance=0.0, near_zero=TOLERANCE * largest)
 
 
-def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:
+def _why(got: np.ndarray, want: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:
     complaint = _wrong_sum(got, by_micro)
     if complaint:
         return complaint
@@ -200,14 +201,18 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
         return "It is not finite: was a tensor used before anything was received into it?"
     if not got.any():
         return "It is zero everywhere: no gradient came back to this stage."
+    shown, times = want != 0, ""
+    factor = float(np.median(got[shown] / want[shown])) if shown.any() else 0.0
+    if _close(got, factor * want):
+        times = f"All its numbers are {number(factor)} times the right ones. "
     if rank == ranks - 1:
         return (
-            f"Rank {rank} is the last stage and receives no gradient: does its backward start from the loss on the "
-            f"micro-batch's own labels, and does its forward use that micro-batch's input?"
+            f"{times}Rank {rank} is the last stage, and no gradient comes to it: the mistake is in its own loss, or in the "
+            f"input or the labels that a micro-batch goes forward with."
         )
     return (
-        f"Rank {rank + 1} has the right gradients: does it send back its input's gradient, for the right micro-batch, "
-        f"and does rank {rank} run its backward from that gradient, through that micro-batch's output?"
+        f"{times}Rank {rank + 1} has the right gradients. So the mistake is in the gradient that it sends back, or in the "
+        f"output through which rank {rank} runs that backward: both must be of one micro-batch."
     )
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.on_ranks import answers
+from worldsize.checks.drivers.on_ranks import listed_answers
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import LAZY, are_whole, shown
+from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
@@ -90,13 +90,12 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
-    """Yield a schedule's fixed sizes, a call for each stage, and then drawn ones, for which one process answers all calls."""
+    """Yield a schedule's fixed sizes, each asked in a process of its own, and then drawn ones, all asked in one process."""
     for size in SIZES:
-        yield Case(_named(*size), partial(_called, arena, fn, *size), lambda ended, size=size: examine(ended, *size))
+        yield Case(_named(*size), partial(_asked, arena, fn, [size]), lambda ended, size=size: examine(ended, *size))
 
     drawn = [(arena.draws.randint(*stages), arena.draws.randint(*micros)) for stages, micros in DRAWN]
-    asked = [(stage, *size) for size in drawn for stage in range(size[0])]
-    in_one_process = cache(lambda: arena.ranks(fn, [asked], driver=answers))
+    in_one_process = cache(lambda: _asked(arena, fn, drawn))
     first = 0
     for size in drawn:
         own = slice(first, first := first + size[0])
@@ -105,7 +104,7 @@ def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
             ended = in_one_process()
             if ended.state != "done":
                 return ended
-            return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
+            return replace(ended, returned=ended.returned[own])
 
         yield Case(_named(*size), run, lambda ended, size=size: examine(ended, *size))
 
@@ -114,16 +113,13 @@ def _named(stages: int, micro_batches: int) -> str:
     return f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
 
 
-def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> ArenaResult:
-    """Call the schedule's function once for each stage; return the first call that fails, or all answers."""
-    returned = []
-    for stage in range(stages):
-        ended = arena.call(fn, stage, stages, micro_batches)
-        if ended.state != "done":
-            return ended
-        returned += ended.returned
-
-    return ArenaResult("done", returned=tuple(returned))
+def _asked(arena: Arena, fn: Callable, sizes: Sequence[tuple[int, int]]) -> ArenaResult:
+    """Call the schedule's function for each stage of each size, in one process; `returned` has all answers in a row."""
+    asked = [(stage, *size) for size in sizes for stage in range(size[0])]
+    ended = arena.ranks(fn, [asked], driver=listed_answers)
+    if ended.state != "done":
+        return ended
+    return replace(ended, returned=tuple(ended.returned[0]))
 
 
 def _unplayable(returned: Sequence[Any], micro_batches: int) -> Complaint:
@@ -160,8 +156,7 @@ def _unplayable(returned: Sequence[Any], micro_batches: int) -> Complaint:
 
 def _wrong_actions(actions: Any, micro_batches: int) -> Complaint:
     if not isinstance(actions, tuple):
-        lazy = ": make it a list, which can be iterated twice" * (str(actions).strip("<>") in LAZY)
-        return f"expected a list of actions, got {shown(actions, 40)}{lazy}"
+        return f"expected a list of actions, got {shown(actions, 40)}"
 
     for place, action in enumerate(actions):
         wrong = f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
@@ -252,6 +247,7 @@ def balanced_cuts(arena: Arena, fn: Callable) -> Iterator[Case]:
     for fewest, stages in ((6, 3), (8, 4), (9, 1)):
         cases.append((generator.integers(1, 20, fewest + generator.integers(6)).tolist(), stages))
     cases.append(((generator.integers(1, 20, 7) / 64).tolist(), 3))  # sums of 64ths are exact
+    cases.append((generator.integers(1, 20, 4).tolist(), 4))  # a layer for each stage
 
     for seconds, stages in cases:
         yield Case(
@@ -263,6 +259,8 @@ def balanced_cuts(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int) -> dict[str, Complaint]:
     got = ended.returned[0]
+    if isinstance(got, np.ndarray) and got.ndim == 1:
+        got = tuple(got.tolist())
     complaint = _no_cuts(got, len(seconds), stages)
     if complaint:
         return {IN_ORDER: complaint, BALANCED: UNEXAMINED}

@@ -19,6 +19,7 @@ from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, not_in_place, tensor_of
 from worldsize.checks.verdict import UNEXAMINED, Complaint
+from worldsize.units import count as count_of
 from worldsize.units import number, times
 
 MEAN = "the mean over all examples, on every rank, in place"
@@ -27,6 +28,9 @@ BYTES = "the bytes of one all-reduce"
 
 COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (0, 3), (7,))  # examples by rank
 FAULTY = (3, 0, 2)  # examples by rank; the last rank has examples, but a NaN gradient
+# counts that add up to a power of two, so that whole gradients have an exact mean in float32; for lists of other lengths
+EXACT_COUNTS, EXACT_SHAPES = (1, 2, 0, 1), ((4,), (2, 1), (3,))
+ALONE_COUNTS, ALONE_SHAPE = (3, 5), ((2, 3),)
 MORE_RANKS = (5, 8)  # range of the drawn world size
 SHAPES = ((3, 2), (5,))
 COUNT_BYTES = 8  # allowance for a number sent along with each tensor
@@ -41,9 +45,13 @@ def average_gradients(arena: Arena, fn: Callable) -> Iterable[Case]:
     """
     cases = []
     drawn = _drawn_counts(arena)
-    for counts in (*COUNTS, FAULTY, drawn, [max(drawn)] * len(drawn)):
-        inputs = _gradients(counts, arena.draws.getrandbits(32))
+    plain = [(counts, SHAPES) for counts in (*COUNTS, FAULTY, drawn, [max(drawn)] * len(drawn))]
+    for counts, shapes in (*plain, (EXACT_COUNTS, EXACT_SHAPES), (ALONE_COUNTS, ALONE_SHAPE)):
+        dtype = "float64" if shapes is SHAPES else "float32"
+        inputs = _gradients(counts, arena.draws.getrandbits(32), shapes, dtype)
         name = f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples"
+        if shapes is not SHAPES:
+            name += f", {count_of(len(shapes), 'gradient')} of {dtype}"
         if counts is FAULTY:
             inputs[-1][-1][...] = np.nan
             name += ", a NaN among the gradients"
@@ -64,8 +72,8 @@ def _drawn_counts(arena: Arena) -> list[int]:
     return [0 if rank in empty else arena.draws.randint(5, 20) for rank in range(n)]
 
 
-def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
-    """Draw gradients that differ by rank and element and that float32 would round.
+def _gradients(counts: Sequence[int], seed: int, shapes: Sequence[tuple[int, ...]], dtype: str) -> list[Arrays]:
+    """Draw gradients that differ by rank and element: in float64 numbers that float32 would round, in float32 whole numbers.
 
     A rank without examples has NaN, as a mean over no examples is.
     """
@@ -73,11 +81,11 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
     inputs: list[Arrays] = []
     for rank, count in enumerate(counts):
         own = []
-        for shape in SHAPES:
-            numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1) + 1 / 3
+        for shape in shapes:
+            numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1) + (1 / 3) * (dtype == "float64")
             if count == 0:
                 numbers[:] = np.nan
-            own.append(numbers)
+            own.append(numbers.astype(dtype))
         inputs.append(own)
 
     return inputs
@@ -167,6 +175,8 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
 
     if same(got, inputs[rank][k], **EXACT):
         return f"This is still rank {rank}'s own gradient."
+    if n > 1 and same(got, shares[rank] * inputs[rank][k], **EXACT):
+        return f"This is rank {rank}'s own gradient times its share: the sum over the ranks did not arrive in this tensor."
     if same(got, mean, TOLERANCE):
         return "These are the right numbers with half of their digits: the gradients are float64, so use float64 throughout."
 

@@ -113,6 +113,8 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
         (lambda q: _ring(q) + q.batch // q.n * q.example_s, stages_s),
     "A share is rounded up, also where less than half an example is left over for each.":
         (lambda q: _ring(q) + round(q.batch / q.n) * q.example_s, stages_s),
+    "With fewer examples than ranks the largest share is one example, not the whole batch.":
+        (lambda q: _ring(q) + (-(-q.batch // q.n) if q.batch >= q.n else q.batch) * q.example_s, stages_s),
     "Where the batch divides evenly, no share has one example more.":
         (lambda q: _ring(q) + (q.batch // q.n + 1) * q.example_s, stages_s),
     "All stages together do the work of the batch once: each does a part of it.":
@@ -246,7 +248,7 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
     n = draws.randint(2, 5)
     stage_bytes = tuple(4 * round(between(1e4, 2e6)) for _ in range(n))
     boundary_bytes = tuple(4 * round(between(20, 5e3)) for _ in range(n - 1))
-    batch = draws.choice([draws.randint(n + 1, 3 * n), n * draws.randint(2, 6), draws.randint(20, 300)])
+    batch = draws.choice([draws.randint(1, n), draws.randint(n + 1, 3 * n), n * draws.randint(2, 6), draws.randint(20, 300)])
     bytes_per_s, alpha_s = between(2e6, 1e8), between(1e-5, 2e-2)
     moved_s = parallelism.bytes_data_parallel(n, sum(stage_bytes)) / n / bytes_per_s
     memory = NO_LIMIT

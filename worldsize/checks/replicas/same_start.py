@@ -18,7 +18,7 @@ from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_r
 from worldsize.checks.kit.values import TOLERANCE, same
 from worldsize.checks.replicas.in_place import EXACT, Arrays, first_wrong, not_in_place, tensor_of
 from worldsize.checks.verdict import UNEXAMINED, Complaint
-from worldsize.units import times
+from worldsize.units import count, times
 
 ONCE = "rank 0's weights travel once to every other rank, into its own tensors"
 ALIKE = "every rank holds rank 0's weights"
@@ -27,6 +27,7 @@ SIZES = (3, 4, 2, 1)
 MORE_RANKS = (5, 8)  # range of the drawn world size
 # float64 and int64 hold digits that float32 would round; the int64 scalar is like BatchNorm's counter of batches
 SHAPES = (((2, 3), "float32"), ((3,), "float64"), ((), "int64"))
+ONE_TENSOR, FIVE_TENSORS = SHAPES[1:2], (*SHAPES[::-1], ((2,), "int64"), ((4, 1), "float32"))
 LARGE = 2**25  # float32 has no odd numbers beyond 2**24
 CUT = 1.0  # a mean written into an integer tensor loses its fraction
 
@@ -38,19 +39,21 @@ def same_start(arena: Arena, fn: Callable) -> Iterable[Case]:
     `weights` is a list of tensors, of any shapes and dtypes.
     """
     cases = []
-    for n in (*SIZES, arena.draws.randint(*MORE_RANKS)):
-        inputs = _weights(n, arena.draws.getrandbits(32))
+    lists = [(n, SHAPES) for n in SIZES]
+    for n, shapes in (*lists, (2, ONE_TENSOR), (arena.draws.randint(*MORE_RANKS), FIVE_TENSORS)):
+        inputs = _weights(n, arena.draws.getrandbits(32), shapes)
         run = partial(arena.ranks, fn, inputs, driver=on_ranks.in_memory)
-        cases.append(Case(ranks_in_words(n), run, partial(_examine, inputs=inputs)))
+        name = f"{ranks_in_words(n)}, {count(len(shapes), 'tensor')}"
+        cases.append(Case(name, run, partial(_examine, inputs=inputs)))
     return cases
 
 
-def _weights(n: int, seed: int) -> list[Arrays]:
+def _weights(n: int, seed: int, shapes: Sequence[tuple[tuple[int, ...], str]]) -> list[Arrays]:
     generator = np.random.default_rng([seed, n])
     inputs: list[Arrays] = []
     for rank in range(n):
         own = []
-        for shape, dtype in SHAPES:
+        for shape, dtype in shapes:
             numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # squared: no rank has the mean
             if dtype == "int64":
                 numbers = numbers + LARGE + numbers % 2 + 1  # odd

@@ -70,10 +70,11 @@ def shards(arena: Arena, fn: Callable) -> Iterable[Case]:
     cases.append(Case(name, run, lambda ended: _examine_all(ended.returned[0], more)))
 
     first = arena.draws.getrandbits(31)
-    asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
+    seeds = (0, 1, *range(first, first + SEEDS))  # 0 and 1 as well: epochs are counted from 0
+    asked = [(MANY, OF_MANY, seed, 0, 1) for seed in seeds]
     run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
-    name = f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds"
-    cases.append(Case(name, run, lambda ended: _examine_shuffles(ended.returned[0]["returned"])))
+    name = f"1 rank, {MANY} examples, batches of {OF_MANY}, seeds 0, 1 and {SEEDS} more"
+    cases.append(Case(name, run, lambda ended: _examine_shuffles(ended.returned[0]["returned"], seeds)))
     return cases
 
 
@@ -101,7 +102,7 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
         same = "two different seeds give the same batches: shuffle the examples by the seed."
 
     nothing = not any(epoch)  # nobody takes a step, so there is no batch to look at
-    same = same or resets("shards", answered["drawn"])
+    same = same or resets("shards", answered["drawn"]) or _moves(answered["moved"])
     return {
         ONCE: cover,
         SAME: UNEXAMINED if nothing and not same else same,
@@ -175,6 +176,9 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
             who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
             taken = _taken(epoch)
             why = f"The ranks take {taken} examples in all, but there are {count}: do not pad."
+            together = _in_one_step(example, epoch)
+            if together is not None:
+                why = f"All of them take it in step {together}: shares of one batch must not overlap."
             if taken == count * len(epoch) > count:
                 why = "Every rank takes all examples: take only the rank's share of every batch."
             elif taken == count:
@@ -184,6 +188,14 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
     missing = [example for example, by in enumerate(takers) if not by]
     if missing:
         return _missing(missing, epoch, count, batch_size)
+    return None
+
+
+def _in_one_step(example: int, epoch: Epoch) -> int | None:
+    """Return the step in which several ranks' shards hold the example; None if there is none."""
+    for step in range(max(map(len, epoch))):
+        if sum(example in steps[step] for steps in epoch if step < len(steps)) > 1:
+            return step
     return None
 
 
@@ -271,7 +283,15 @@ OWN = {
 }
 
 
-def _examine_shuffles(returned: Sequence[Any]) -> dict[str, Complaint]:
+def _moves(moved: Sequence[str]) -> Complaint:
+    """Return a complaint if a call for shards leaves one of the process's global generators in another state, or None."""
+    for name in moved:
+        generator = GLOBAL[name].partition(" (")[0]
+        return f"shards leaves {generator} in another state: somebody else's numbers change with that. {OWN[name]}"
+    return None
+
+
+def _examine_shuffles(returned: Sequence[Any], seeds: Sequence[int]) -> dict[str, Complaint]:
     """Examine the epochs of a lone rank's shards, one for each seed."""
     epochs = []
     for got in returned:
@@ -280,7 +300,7 @@ def _examine_shuffles(returned: Sequence[Any]) -> dict[str, Complaint]:
             return {ONCE: complaint, SAME: UNEXAMINED}
         epochs.append(_whole_numbers(got))
 
-    return {ONCE: None, SAME: _no_shuffle(epochs)}
+    return {ONCE: None, SAME: _no_shuffle(epochs) or _odd_seed(epochs, seeds)}
 
 
 def _no_shuffle(epochs: Sequence[list[list[int]]]) -> Complaint:
@@ -300,13 +320,27 @@ def _no_shuffle(epochs: Sequence[list[list[int]]]) -> Complaint:
     for a, b in combinations(range(MANY), 2):
         if all(steps[a] == steps[b] for steps in step_of):
             return (
-                f"examples {a} and {b} are in one batch with each of {SEEDS} seeds: this is no shuffle of the examples. "
+                f"examples {a} and {b} are in one batch with each of {len(epochs)} seeds: this is no shuffle of the examples. "
                 f"Do not rotate or reverse their order, or shuffle fixed batches: use torch.randperm."
             )
 
     for example in range(MANY):
         if len({steps[example] for steps in step_of}) == 1:
-            return f"example {example} is in step {step_of[0][example]} with each of {SEEDS} seeds: shuffle all the examples."
+            step = step_of[0][example]
+            return f"example {example} is in step {step} with each of {len(epochs)} seeds: shuffle all the examples."
+    return None
+
+
+def _odd_seed(epochs: Sequence[list[list[int]]], seeds: Sequence[int]) -> Complaint:
+    """Return a complaint if shards leaves the examples in their order with one of the seeds, or takes two seeds for one."""
+    by_seed = {seed: [sorted(batch) for batch in epoch] for seed, epoch in zip(seeds, epochs, strict=True)}
+    in_order = [list(range(start, start + OF_MANY)) for start in range(0, MANY, OF_MANY)]
+    for seed, batches in by_seed.items():
+        if batches == in_order:
+            return f"with seed {seed} the examples keep their order: shuffle them with every seed, 0 too."
+    for one, other in combinations(seeds, 2):
+        if by_seed[one] == by_seed[other]:
+            return f"seeds {one} and {other} give the same batches: pass the seed to the generator as it is."
     return None
 
 

@@ -198,7 +198,10 @@ class SharesTaken:
         return "The ranks hold different weights after a step: are gradients averaged?"
 
     def _no_mean(self, step: int) -> str:
-        return f"step {step} is not the mean over {self.sizes[step]} examples, each taken by one rank. {SHARE}"
+        return (
+            f"step {step} is not the mean gradient of {self.sizes[step]} examples, each taken by one rank, times learning_rate, "
+            f"{self.learning_rate:g}."
+        )
 
     @override
     def __str__(self) -> str:

@@ -288,15 +288,9 @@ def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step:
             return complaint
     if n == 1:
         return f"A step subtracts {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
-
-    together = "The ranks agree with each other, but not with one process. "
-    begun = step % (lesson.steps // lesson.epochs) * lesson.batch_size  # examples of the epoch's earlier steps
-    size = min(lesson.batch_size, lesson.count - begun)
-    if size % n:
-        return f"{together}{size} examples do not divide evenly by {n}: is each rank's gradient weighed by its count?"
     return (
-        f"{together}Are gradients averaged at every step, each over its rank's share, and do all ranks draw the same order, "
-        "from the same seed?"
+        f"The ranks agree with each other, but not with one process. So what they averaged in step {step} is not the mean "
+        f"gradient of the batch's {lesson.sizes[step]} examples, each in one rank's share."
     )
 
 
@@ -305,15 +299,15 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: record them after it."
-    if n == 1:
-        return None
-
-    if same(first, lesson.descent(n), **EXACT):
+    if n > 1 and same(first, lesson.descent(n), **EXACT):
         return (
             f"Every step is {n} times as long as it should be: were gradients added up, or is the rate multiplied by {n}? "
             f"average gives the mean over all examples, and the rate stays as it is."
         )
-    if not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
+    factor = float(np.median((first[0] - start) / (expected[0] - start)))
+    if factor > 0 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(factor), **EXACT):
+        return f"Every step is {number(factor)} times as long as learning_rate times the mean gradient."
+    if n > 1 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
         return (
             "Only the first step is wrong, and each later one follows from the step before: was the first gradient computed "
             "before begin? Until then each rank has weights of its own."
