@@ -124,7 +124,7 @@ print("the ranks' lists have", run.results, "entries; the notebook's has", len(v
 #
 # A function whose first parameter is called `fabric` gets a connection to the other ranks. It knows `fabric.rank` and
 # `fabric.world_size`, and it can do three things: `send`, `isend` and `recv`. `recv` writes into a tensor that you give
-# it, with the shape and dtype of what arrives.
+# it. That tensor must have the shape and the dtype of what arrives.
 
 # %%
 def one_message(fabric):
@@ -155,37 +155,37 @@ figures.messages(run)
 # ## What a small message costs
 #
 # How long is that arrow, and why? You would expect: bytes, divided by the **bandwidth**, the bytes that pass in a
-# second. Let us send 1 number, then 1000, then a million, 20 times to rank 1 and back, and take the middle time of
-# each.
+# second. Let us send 1 number, then 1000, then a million, 20 times in turns to rank 1 and back, and take the
+# middle time of each.
 
 # %%
 import time
 
 def there_and_back(fabric, counts):
-    """{count of numbers: the middle one of 20 times to rank 1 and back, in seconds}"""
-    middle_s = {}
-    for count in counts:
-        x, took = torch.zeros(count), []
-        for _ in range(20):
-            began_s = time.perf_counter()
+    """{count of numbers: its 20 times to rank 1 and back, in seconds, sorted}; the counts take turns"""
+    took_s = {count: [] for count in counts}
+    for _ in range(20):
+        for count in counts:
+            x, began_s = torch.zeros(count), time.perf_counter()
             if fabric.rank == 0:
                 fabric.send(x, to=1)
                 fabric.recv(x, frm=1)
             else:
                 fabric.recv(x, frm=0)
                 fabric.send(x, to=0)
-            took.append(time.perf_counter() - began_s)
-        middle_s[count] = sorted(took)[10]
-    return middle_s
+            took_s[count].append(time.perf_counter() - began_s)
+    return {count: sorted(seconds) for count, seconds in took_s.items()}
 
 # %%
 lab.predict("thousand", "How many times as long as 1 number do 1000 numbers take, there and back?", "times")
 
 # %%
-middle_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
+took_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
+middle_s = {count: seconds[10] for count, seconds in took_s.items()}
 lab.measure("thousand", middle_s[1000] / middle_s[1])
-for count, seconds in middle_s.items():
-    print(f"{count:>9,} × float32: {seconds * 1e6:>7,.0f} us, {seconds / middle_s[1]:.1f} times as long as one")
+for count, (fastest_s, *_, slowest_s) in took_s.items():
+    compared = f"{middle_s[count] * 1e6:>7,.0f} us, {middle_s[count] / middle_s[1]:.1f} times as long as one"
+    print(f"{count:>9,} × float32: {compared} (from {fastest_s * 1e6:,.0f} to {slowest_s * 1e6:,.0f} us)")
 
 arrow = run.trace.transfers[0]
 print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
@@ -196,8 +196,8 @@ print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,
 # message pays this once, whatever its size. Such a fixed cost is called **latency**. Only large messages show
 # bandwidth.
 #
-# So do not read bandwidth off a short arrow. Is yours longer than a round trip? It was the first of its run: it
-# includes the time when rank 1 was still starting.
+# So do not read bandwidth off a short arrow. Is yours longer than a round trip? It was the first message of its
+# run, so it includes the time in which rank 1 was still starting.
 
 # %% [markdown]
 # ## A mistake on purpose
@@ -267,9 +267,10 @@ lab.measure("swapped", len(last_run().trace.transfers))
 
 # %% [markdown]
 # A launch that takes a second or more shows its ranks while they run; at the end its picture takes their place. If the
-# cell shows another picture or launches twice, the run's is folded into one line: click its triangle. If you reload the
-# page meanwhile, only the view is lost. `last_run().show()` shows the result of the latest launch again, at any time.
-# Below a run are three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
+# cell shows another picture or launches twice, the run's own picture is folded into one line: click its triangle. If you
+# reload the page meanwhile, the run goes on, and only its view is lost. `last_run().show()` shows the result of the
+# latest launch again, at any time. Below a run are three buttons. One opens it in Perfetto, which draws large traces, one
+# saves it as a page, and one copies it as text.
 
 # %%
 last_run().show()
@@ -350,8 +351,8 @@ def plain_ring():
     dist.destroy_process_group()  # closes the connections
 
 # %% [markdown]
-# `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line it
-# prints shows you when a rank begins.
+# `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line that
+# the file prints shows you when a rank begins.
 
 # %%
 import linecache
@@ -374,7 +375,7 @@ def write_script(name, fn, call):
 write_script("plain_ring.py", plain_ring, "plain_ring()\n")
 
 # %%
-lab.predict("torchrun", f"How many seconds until {few_ranks} ranks that torchrun starts have come back?", "s")
+lab.predict("torchrun", f"torchrun starts {few_ranks} ranks. After how many seconds have they come back?", "s")
 
 # %% [markdown]
 # `--standalone` means: this machine alone. `--nproc-per-node` is how many processes to start on each machine, or node.
@@ -390,8 +391,8 @@ lab.measure("torchrun", time.monotonic() - began_s)
 # address of the rendezvous. But it has no fork server. Every process starts Python and imports PyTorch anew.
 #
 # And your own function? It wants a `fabric`. `over_group()` makes one from the existing process group. The `timeout`
-# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets only your exercise's cell, so
-# keep your helpers in it.
+# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets only the cell of your
+# exercise, so keep your helpers in that cell.
 
 # %%
 CALL = """\
@@ -438,7 +439,7 @@ x
 # The notebook shows the value of the last line, by rank. The next cell adds up `x` over the ranks, into `x` itself.
 
 # %%
-lab.predict("summed", "Four ranks, and each has its own number three times. What is an element of `x` afterwards?", "")
+lab.predict("summed", "Rank r's `x` holds r, three times. What is an element of `x` after the sum over the four ranks?", "")
 
 # %%
 # %%ranks
@@ -474,9 +475,9 @@ except RankFailed as error:
 lab.measure("kept", sum(y is not None for y in world["y"]))
 
 # %% [markdown]
-# The error reads as it does after a launch. But no rank has ended: each left its line, and kept its state. You can look
-# at the states side by side. In the table a tensor has the same letter on ranks where its bytes are the same. How many
-# letters does `x` have, and how many does `y`?
+# The error reads as it does after a launch. But no rank has ended. Each stopped where it stood, and kept its state. You
+# can look at the states side by side. In the table a tensor has the same letter on ranks where its bytes are the same.
+# How many letters does `x` have, and how many does `y`?
 
 # %%
 world.table("[x, y]")
@@ -497,8 +498,8 @@ world.close()
 #
 # **In one sentence:** when do you take fresh ranks, and when ranks that stay?
 #
-# <details><summary>Compare</summary>Fresh ranks for a result that others must be able to repeat, because nothing from
-# before is in it. Ranks that stay to look around, to find a mistake, and to load only once what loads slowly.</details>
+# <details><summary>Compare</summary>Take fresh ranks for a result that others must be able to repeat: nothing from before
+# is in it. Take ranks that stay to look around, to find a mistake, and to load slow things only once.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out

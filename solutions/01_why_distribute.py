@@ -108,7 +108,7 @@ print("ms a step:", ", ".join(f"{1000 * s:.1f}" for s in run[0]))
 # A clock that is read then knows nothing of the work.
 
 # %% [markdown]
-# To show it without a GPU, here is a **stand-in**: a thread that works through a queue of kernels, one after another. It
+# To show this without a GPU, here is a **stand-in**: a thread that works through a queue of kernels, one after another. It
 # computes on a core of this machine, and is asynchronous like a GPU: its `launch` returns at once, its `synchronize` when
 # the queue is empty, like `torch.cuda.synchronize`.
 
@@ -287,7 +287,7 @@ print(f"a step of one image: MLP {by_hand(widths, 1):,} FLOPs, CNN {cnn_flops:,}
 # *PaLM*, 2022, appendix B).
 
 # %%
-lab.predict("utilized", "MLP, one image a step: what MFU?", "%")
+lab.predict("utilized", "What MFU does the MLP reach with one image a step?", "%")
 
 # %%
 lab.predict("larger", f"MLP, steps of {batch} images instead of 1: how many times the images a second?", "times")
@@ -425,7 +425,7 @@ print(f"this machine lets us use {cores} cores; we try {worlds} workers, {batch}
 lab.predict("cores", f"How many times as fast as one worker are {cores}?", "times")
 
 # %%
-lab.predict("beyond", f"And {worlds[-1]} workers on these {cores} cores?", "times")
+lab.predict("beyond", f"How many times as fast as one worker are {worlds[-1]} on these {cores} cores?", "times")
 
 # %%
 strong = time_cases(training, [(n, batch // n) for n in worlds], rounds)
@@ -528,9 +528,10 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 # %% [markdown]
 # ## The same job, or a larger one
 #
-# By Amdahl's law it sounds hopeless. **Gustafson** (1988) asked whether we want the same job at all. With more workers people
-# take *more data*: every worker keeps its full share, and the job grows. That is **weak scaling**. The *scaled* speedup says what
-# it is worth: the seconds that **one** worker would need for the whole grown job, over the seconds of n.
+# By Amdahl's law more workers soon stop helping. **Gustafson** (1988) asked whether we want the same job at all. With
+# more workers people take *more data*: every worker keeps its full share, and the job grows. That is **weak scaling**.
+# The *scaled* speedup says what it is worth: the seconds that **one** worker would need for the whole grown job, over the
+# seconds of n.
 
 # %% [markdown]
 # The two laws do not quarrel: they are one equation. Both have a job that takes one worker $t$ and n workers
@@ -625,7 +626,8 @@ figures.curves(
 # %%
 step_s = serial_part * job_s + share_s
 print(f"a step: {1000 * share_s:.0f} ms for everyone, {1000 * serial_part * job_s:.0f} ms for rank 0 alone")
-lab.predict("scaled", f"{serial_part * job_s / step_s:.0%} is serial. The scaled speedup of {many[-1]} workers?", "times")
+asks = f"{serial_part * job_s / step_s:.0%} is serial. What is the scaled speedup of {many[-1]} workers?"
+lab.predict("scaled", asks, "times")
 
 # %%
 alone = time_cases(declared, [(1, share_s * n) for n in many], rounds=1)
@@ -716,8 +718,8 @@ for n in (1, 2, 8, 64):
 #
 # You are asked: *communication may take at most this share of a step; how large must the batch be?* You have a function
 # that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as on a GPU,
-# which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine it never falls as
-# the batch grows; where noise fakes a fall below, run the cell again.
+# which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine the time
+# never falls as the batch grows. If it does fall in the runs below, that is noise: run the cell again.
 #
 # <details><summary>Hint</summary>Communication takes T of a step of T + compute. Try the largest batch first: is it
 # enough? Then halve what is left.</details>
@@ -755,7 +757,8 @@ check.smallest_batch(smallest_batch)
 # Now with real measurements: your timer measures, your function decides, for two ranks on the link above.
 
 # %%
-lab.predict("border", f"{allowed:.0%} of the step over {link}: how many images a rank does the CNN need?", "images")
+asks = f"Averaging over {link} may take {allowed:.0%} of a step: how many images a rank does the CNN need?"
+lab.predict("border", asks, "images")
 
 # %%
 def compute(model, count):
@@ -921,8 +924,8 @@ run = launch(learn, 2, device="cpu")
 (one_curve, one_said), (team_curve, team_said) = run.results
 
 # %% [markdown]
-# Compare them after about the same number of images: all of the one worker's, and the team's look that is nearest to that
-# number. How many steps did each take?
+# Compare them after about the same number of images: the one worker after its last step, and the team at the look that
+# comes nearest to that number of images. How many steps did each take?
 
 # %%
 def scores(said):
@@ -944,15 +947,16 @@ lab.measure("worst", 100 * min(alone_scores[1]))
 
 # %% [markdown]
 # Two questions. Which classes does the single accuracy hide, and do they look alike? And has the team, with about as
-# many images, learnt as much? A step is when a model learns.
+# many images, learnt as much? A model learns once in a step, however many images the step has.
 
 # %%
-lab.predict("sooner", f"{team} workers: how many times as fast as one do they reach {target:.0%} accuracy?", "times")
+asks = f"At one of their looks {team} workers reach {target:.0%} accuracy: how many times as fast as one worker?"
+lab.predict("sooner", asks, "times")
 
 # %% [markdown]
 # The seconds of a step are those that your timer measured above in the *declared* runs, for one worker and for eight: there
 # a step takes far longer than this network needs. Two numbers for the same runs: images a second, and the seconds to a
-# goal. Reports call that the **time to accuracy**.
+# goal. Reports call the second one the **time to accuracy**. Each run has one seed here: other seeds may give other times.
 
 # %%
 def seconds_to(curve, step_s, goal):
@@ -984,7 +988,8 @@ figures.descents(
 #
 # **In one sentence:** why is strong scaling free of this trouble?
 #
-# <details><summary>Compare</summary>There the batch, and with it every step, stays the same; only its seconds change.</details>
+# <details><summary>Compare</summary>There the batch, and with it every step, stays the same; only its seconds
+# change.</details>
 
 # %% [markdown]
 # ## Metrics over ranks
@@ -999,8 +1004,8 @@ figures.descents(
 # $$AP=\sum_k\,(R_k-R_{k-1})\,P_k$$
 
 # %% [markdown]
-# The shortcut: every rank computes its own metric, and the mean is reported. Let us try it with the class whose AP is lowest.
-# The images are dealt out in two ways: like cards, and in blocks, as in a folder sorted by class.
+# The shortcut: every rank computes its own metric, and the mean is reported. Let us try that with the class whose AP is
+# lowest. The images are dealt out in two ways: like cards, and in blocks, as in a folder sorted by class.
 
 # %%
 hard = min(range(10), key=lambda k: alone_scores[2][k])
@@ -1018,10 +1023,10 @@ def mean_of_ranks(shares):
 print(f"“{clothes.classes[hard]}”: AP {exact:.1%} over all {len(of_class):,} images, {of_class.sum()} of the class")
 
 # %%
-lab.predict("cards", f"{team} ranks, images dealt like cards: the mean of the ranks' APs?", "%")
+lab.predict("cards", f"{team} ranks, images dealt like cards: what is the mean of the ranks' APs?", "%")
 
 # %%
-lab.predict("blocks", f"{team} ranks, in blocks, class by class: the mean of the ranks' APs?", "%")
+lab.predict("blocks", f"{team} ranks, in blocks, class by class: what is the mean of the ranks' APs?", "%")
 
 # %%
 for name, key in zip(deals, ("cards", "blocks")):

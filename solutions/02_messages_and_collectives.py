@@ -372,11 +372,16 @@ def lap(fabric, collective, size_bytes):
     return time.monotonic() - start
 
 def stopwatch(fabric, collectives, sizes, tries):
-    """Seconds until this rank is done, for every try: by size, then by collective."""
+    """Seconds until this rank is done, for every try: by size, then by collective. They take turns."""
     dist.init_process_group("gloo")
     for collective in collectives:
         lap(fabric, collective, 64)  # warms up
-    return [[[lap(fabric, f, size) for _ in range(tries)] for f in collectives] for size in sizes]
+    laps = [[[] for _ in collectives] for _ in sizes]
+    for _ in range(tries):
+        for of_size, size in zip(laps, sizes):
+            for of_one, collective in zip(of_size, collectives):
+                of_one.append(lap(fabric, collective, size))
+    return laps
 
 # %%
 # Helper: race collectives over a link
@@ -667,8 +672,8 @@ figures.race(
 # %% [markdown]
 # Each of the $n(n-1)$ blocks is for one rank alone. Nothing can be added up or passed on, so no tree saves a byte. What
 # counts is the **order**: a rank has $n-1$ blocks to send and as many to receive, and its card can do one of each at a
-# time. So $n-1$ rounds are enough, if nobody is idle and nobody is crowded. Below, everybody serves rank 0 first, then
-# rank 1, and so on. How many cards are busy at a time?
+# time. So $n-1$ rounds are enough, if in each of them every rank sends one block and receives one. Below, everybody
+# serves rank 0 first, then rank 1, and so on. How many cards are busy at a time?
 
 # %%
 def one_after_the_other(fabric, x):
@@ -799,8 +804,8 @@ lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 # %% [markdown]
 # Now find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is close to the measured times: *least squares*. The
 # check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes from 100
-# bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left out**. It
-# may be 15 % off there. So no size may count more than another.
+# bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left out**.
+# Your line may be 15 % off there. So no size may count more than another.
 #
 # <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
 # <code>np.linalg.lstsq</code> finds lines.</details>
@@ -866,7 +871,7 @@ figures.residuals(measured, [yours], "A shaped link: how far off is your line, a
 # line?
 
 # %%
-lab.predict("seconds", "A line that makes errors in seconds small: how many % is it off at worst?", "%")
+lab.predict("seconds", "The line with small errors in seconds: how many % is it off at worst, at the sizes left out?", "%")
 
 # %%
 def in_seconds(sizes, seconds):
@@ -890,8 +895,8 @@ figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 # %% [markdown]
 # ## The bare machine (optional)
 #
-# Now the same game with no shaped link: two processes, and messages as fast as this machine can send them. Is that a
-# line too? Small messages are quick, so we try them more often.
+# Now the same game with no shaped link: two processes, and messages as fast as this machine can send them. Do
+# their times lie on a line too? Small messages are quick, so we try them more often.
 
 # %%
 from worldsize.fabric import SMALL_BYTES
@@ -949,8 +954,8 @@ else:
 # If copied messages take longer than the first one that is not, the switch comes too late for this machine: the copies
 # cost more than the second message that they save. **In one sentence:** where would you put it?
 #
-# <details><summary>Compare</summary>Below the size from which copied messages take longer. Wherever it is, no single line
-# follows the step there. So a fit is good for the range in which it was measured, and no further.</details>
+# <details><summary>Compare</summary>Below the size from which copied messages take longer. Wherever the switch is, no single
+# line follows the step there. So a fit is good for the range in which it was measured, and no further.</details>
 
 # %% [markdown]
 # ### Memory is no line either (optional)
@@ -998,16 +1003,16 @@ measured_here = [figures.Bandwidth(*row) for row in here.items()]
 figures.bandwidth_ladder(measured_here + [figures.Bandwidth(*row) for row in data.bandwidths()])
 
 # %% [markdown]
-# So B is not one number even in memory, and a message on one machine is little more than copies. Over a real network
-# the card is usually slower than the memory, and the line holds better, as it did on the shaped link. That is why
-# $\alpha$ and $B$ are so useful there. Lab 16 will predict a large cluster with them.
+# So B is not one number even in memory. Where do messages between two ranks stand beside copies? Over a real network the
+# card is usually slower than the memory, and the line holds better: compare with the shaped link. That is why $\alpha$
+# and $B$ are so useful there. Lab 16 will predict a large cluster with them.
 
 # %% [markdown]
 # ## The framework's names
 #
 # PyTorch has all of these. Each rank calls the same function; `src` and `dst` name the root. `broadcast` and `reduce`
 # work in place, like yours; after a reduce only the root's result counts. `all_to_all_single` fills another table. Do
-# they leave the same as yours?
+# they leave the same numbers as yours?
 
 # %%
 def both_broadcasts(fabric, mine, theirs):
@@ -1046,9 +1051,9 @@ for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to
 #
 # An **all-gather** gives every rank the blocks of all. `all_gather` wants a list with a tensor for each. Newer functions
 # take one tensor for all blocks: `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the
-# first two `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
-# each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each rank get from
-# each of the three?
+# first two `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and
+# leaves each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each rank get
+# from each of the three?
 
 # %%
 def one_tensor_each(fabric):
@@ -1090,18 +1095,25 @@ def all_reduce_and_work(fabric, at_once, work_s):
     work.wait()
     return time.monotonic() - start
 
-def fastest_s(at_once, work_s=0.1):
-    return min(max(launch(all_reduce_and_work, 2, args=(at_once, work_s)).results) for _ in range(tries))
+def slower_s(at_once, work_s=0.1):
+    """Seconds of the slower of two ranks."""
+    return max(launch(all_reduce_and_work, 2, args=(at_once, work_s)).results)
 
-print(f"the all-reduce alone: {1e3 * fastest_s(False, work_s=0.0):.0f} ms")
+alone_s = min(slower_s(False, work_s=0.0) for _ in range(tries))
+print(f"the all-reduce alone: {1e3 * alone_s:.0f} ms, the fastest of {tries}")
 
 # %%
-lab.predict("async", "First the all-reduce, then the work, or both at once: how many times as long does the first take?", "times")
+lab.predict("async", "The all-reduce and then the work: how many times as long as both at once does that take?", "times")
 
 # %%
-took = {at_once: fastest_s(at_once) for at_once in (False, True)}
-lab.measure("async", took[False] / took[True])
-print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True]:.0f} ms")
+took = {False: [], True: []}
+for _ in range(tries):  # in turns
+    for at_once, seconds in took.items():
+        seconds.append(slower_s(at_once))
+lab.measure("async", min(took[False]) / min(took[True]))
+for at_once, seconds in took.items():
+    name = "both at once" if at_once else "one after the other"
+    print(f"{name}: {1e3 * min(seconds):.0f} ms, the fastest of {tries}; the slowest {1e3 * max(seconds):.0f} ms")
 
 # %% [markdown]
 # ### And with NCCL?

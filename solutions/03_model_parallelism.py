@@ -71,8 +71,8 @@ model = models.mlp([784, 128, 128, 128, 128, 128, 128, 128, 10], seed=3)
 front, back = model[:8], model[8:]
 
 # %% [markdown]
-# In the forward pass the front's output crosses it: the **activation**. As a message it is only numbers, without
-# autograd's graph, and `detach` makes it so. Before you run the next cell: which layers get a gradient from
+# In the forward pass the front's output crosses it: the **activation**. A message carries only its numbers,
+# without autograd's graph; `detach` gives you such a tensor. Before you run the next cell: which layers get a gradient from
 # `loss.backward()`?
 
 # %%
@@ -85,8 +85,8 @@ print("first layer of the front:", "has a gradient" if front[0].weight.grad is n
 
 # %% [markdown]
 # The backward pass stopped at the cut. But it left something there: `message.grad`, how the loss changes with every
-# number of the activation. That is all that the front needs to know. `backward` takes it as the gradient to start from,
-# by the chain rule. So one tensor crosses each way, and both have the same shape.
+# number of the activation. That is all that the front needs to know. By the chain rule the front's
+# `backward` can start from that gradient. So one tensor crosses each way, and both have the same shape.
 
 # %%
 def gradients_of(model):
@@ -281,17 +281,17 @@ figures.pipeline(run, "The same batch in four: how much of their time do stages 
 
 # %% [markdown]
 # The two runs once more, on one clock. **Before you press Play:** when the whole batch reaches the last stage, how far
-# will the micro-batches be? (With the messages at the very start the ranks agree on when to begin.)
+# will the micro-batches be? (By the messages at the very start the ranks only agree on when to begin.)
 
 # %%
 figures.replay({"whole batch": naive, "GPipe": run})
 
 # %% [markdown]
-# When the whole batch reached the last stage, GPipe's was already on the way back. The numbers in its picture are
-# micro-batches. The remaining white is the **bubble**: filling the pipeline and draining it. Count one forward and one
-# backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late, and stage 0 ends $p-1$ backwards after
-# it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times
-# the ideal.
+# Count in forwards of one micro-batch. The whole batch, m of them, reaches the last stage after $(p-1)\,m$; GPipe has
+# gone forward with everything after $m+p-1$. The numbers in its picture are micro-batches. The remaining white is the
+# **bubble**: filling the pipeline and draining it. Count one forward and one backward of a micro-batch as a slot. The
+# last stage begins $p-1$ forwards late, and stage 0 ends $p-1$ backwards after it. So the step takes $m+p-1$ slots where
+# $m$ would do: $\frac{m+p-1}{m}$ times the ideal.
 
 # %%
 # Helper: a step in multiples of the ideal
@@ -541,12 +541,12 @@ figures.curves(
 # %% [markdown]
 # ## Compute it twice
 #
-# GPipe's authors knew. For each micro-batch their stages keep *only the input*, and go forward once more, internally,
-# when its backward comes (*recomputation*, or activation checkpointing: `torch.utils.checkpoint`). The price is time. Our
-# stages can do it too: `recompute=True`.
+# GPipe's authors knew how much their order keeps. So for each micro-batch their stages keep *only the input*, and go
+# forward once more, internally, when its backward comes (*recomputation*, or activation checkpointing:
+# `torch.utils.checkpoint`). The price is time. Our stages can do it too: `recompute=True`.
 
 # %%
-lab.predict("recompute", "Each backward goes forward once more: the step takes how many times as long?", "times")
+lab.predict("recompute", "Each backward goes forward once more: how many times as long does the step take?", "times")
 
 # %%
 tried = {}
@@ -605,7 +605,7 @@ knobs(slow_stage, slower=[1, 1.5, 2, 3])
 
 # %% [markdown]
 # Layers differ: a language model's last one, with its large vocabulary, costs as much as several others. So the *cuts*
-# must differ. Below, eight layers and their declared milliseconds. Where would you cut them into four?
+# must differ. Below are eight layers with their declared milliseconds. Where would you cut them into four stages?
 
 # %%
 layer_ms = [20, 20, 20, 20, 20, 20, 60, 60]
@@ -674,10 +674,10 @@ slow = Link(message_bytes / (forward_s * 2 / 3), "100 us")
 print(f"one message: {message_bytes:,} bytes, {1000 * slow.seconds(message_bytes):.1f} ms over {slow}")
 
 # %%
-lab.predict("link_gpipe", f"GPipe, {middle} micro-batches, this link: the step takes how many times as long?", "times")
+lab.predict("link_gpipe", f"GPipe, {middle} micro-batches: how many times as long is the step over this link?", "times")
 
 # %%
-lab.predict("link_1f1b", f"1F1B, {middle} micro-batches, this link: the step takes how many times as long?", "times")
+lab.predict("link_1f1b", f"1F1B, {middle} micro-batches: how many times as long is the step over this link?", "times")
 
 # %%
 def over(link, schedule):
@@ -770,7 +770,7 @@ figures.pipeline(play(split, forward_s, half, weights_s=half), "Split backwards:
 # %% [markdown]
 # The contest: `mine` below begins as a copy of the schedule above. One bound holds for all schedules without chunks:
 # the last stage cannot begin before $p-1$ forwards have passed, and `mine` may already reach that bound. So win
-# elsewhere: the same time with fewer micro-batches in flight, or go under the bound with chunks. The player refuses a
+# elsewhere: take the same time with fewer micro-batches in flight, or go under the bound with chunks. The player refuses a
 # schedule that waits for ever.
 
 # %%

@@ -93,7 +93,7 @@ def descend(x, y, steps=60):
 
 # %%
 lab.predict(
-    "alone", f"{ranks} ranks learn the line, each from its own part. Largest slope minus smallest, at the end?", ""
+    "alone", f"{ranks} ranks learn the line, each from its own part. What is the largest slope minus the smallest?", ""
 )
 
 # %%
@@ -317,7 +317,7 @@ with redirect_stdout(io.StringIO()):  # the module prints its text when it is im
 lines = sorted(codecs.decode(this.s, "rot13").splitlines()[3:19], key=len)
 blocks = [lines[first : first + 4] for first in range(0, len(lines), 4)]
 print("tokens of ranks 0, 1, 2, 3:", [tokens_in(block) for block in blocks])
-lab.predict("tokens", "Mean of the four ranks' means against one process: how far off, in % of its gradient's length?", "%")
+lab.predict("tokens", "How far is the mean of the ranks' means from one process's gradient, in % of that one's length?", "%")
 
 # %%
 def by_blocks(fabric, average, counts):
@@ -342,7 +342,8 @@ lab.measure("tokens", 100 * off["lines"] if off else None)
 # $$\text{loss}=\frac{\sum_r \sum_t \ell_{r,t}}{\sum_r T_r}\qquad\text{and not}\qquad
 # \frac{1}{n}\sum_r \frac{\sum_t \ell_{r,t}}{T_r}$$
 #
-# One device has the same trouble when it **accumulates** gradients: several micro-batches one after the other, one step.
+# One device has the same trouble when it **accumulates** gradients: it adds up those of several micro-batches, and then takes
+# one step.
 
 # %%
 means = sum(text_gradient(block) for block in blocks) / len(blocks)  # loss / 4, then backward, four times
@@ -519,7 +520,7 @@ figures.histories(
 
 # %% [markdown]
 # PyTorch's `DistributedDataParallel` divides the sum by the number of *ranks*: a mean of means, right only for equal
-# shares. That is why its usual sampler repeats some examples until all ranks have the same number (Lab 10).
+# shares. That is why PyTorch's usual sampler repeats some examples until all ranks have the same number (Lab 10).
 
 # %% [markdown]
 # ## A real network
@@ -617,6 +618,7 @@ if many.state == "done":
     lab.measure("running", len({means[-1] for _, means in many.results}))
     print("running means at the end:", [round(means[-1], 5) for _, means in many.results])
     print("of one process:", round(single[0][1][-1], 5))
+    print(f"largest difference between the replicas' weights: {between(many):g}")
 
 # %%
 gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()} | {"no such layer": apart}
@@ -631,8 +633,8 @@ figures.histories(
 # %% [markdown]
 # The weights of all replicas are still equal, but they are not what one big batch would give, and there is no single set of
 # running statistics to save. `DistributedDataParallel` copies rank 0's before each forward pass; `SyncBatchNorm` sends sums
-# instead, at the price of messages in the middle of the network. GroupNorm looks at one image at a time: its line is
-# rounding, which grows as training goes on.
+# instead, at the price of messages in the middle of the network. GroupNorm looks at one image at a time, so only rounding
+# can part its replicas from one process; rounding grows as training goes on.
 
 # %% [markdown]
 # ## The other way: spread the model
@@ -783,7 +785,7 @@ figures.stacks(
 # rank it is the *parameters over the mean activations at a boundary*.
 
 # %%
-lab.predict("crossing_mlp", "Wide MLP: from which batch size on do replicas move less?", "examples")
+lab.predict("crossing_mlp", "Wide MLP: from which batch size on do replicas move less than stages?", "examples")
 
 # %%
 ways = {"replicas": replica_step, "stages": split_step}
@@ -850,8 +852,8 @@ for name in models:
 # ## When does averaging cost more than the step?
 #
 # Averaging takes as long for one example as for a thousand; work grows with their number. So over a slow link ranks with a
-# small batch mostly talk. How many examples a rank (for a language model: tokens) make the two equal? Lab 01 asks this of
-# measured compute. Here the work is declared, 0.3 s for 96 examples on one rank, and the link is shaped.
+# small batch mostly talk. How many examples a rank (for a language model: tokens) make the two equal? Lab 01 asked that
+# with measured compute. Here the work is declared, 0.3 s for 96 examples on one rank, and the link is shaped.
 
 # %%
 # Helper: a warmed-up step over slow links with declared work
@@ -915,7 +917,7 @@ for link in (slow, Link("50 MB/s", "100 us")):
 
 # %% [markdown]
 # And a way must fit into memory. Count parameters and as many bytes of gradients, and leave activations out: how much does a
-# replica hold, how much a stage? Write the decision. It knows sizes and speeds, and launches nothing.
+# replica hold, how much a stage? Write the decision. Your function knows sizes and speeds, and launches nothing.
 #
 # <details><summary>Hint</summary>Two times in seconds, each made of work and messages. A boundary is passed twice in a step,
 # by the activations of the whole batch and by their gradients. Put only what fits into a dict, and take the
@@ -949,7 +951,8 @@ check.quicker_way(quicker_way)
 # Now both models on real ranks: the same slow links, the same declared work, batch 96. Which way is faster?
 
 # %%
-lab.predict("mlp_ratio", "Wide MLP, batch 96, slow links: a step of replicas takes how many times a step of stages?", "times")
+asks = "Wide MLP, batch 96, slow links: how many times as long as a step of stages is one of replicas?"
+lab.predict("mlp_ratio", asks, "times")
 
 # %%
 steps = {(name, word): timed(name, word) for name in models for word in ways}
