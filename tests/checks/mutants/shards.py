@@ -203,7 +203,7 @@ answers.mistake("draws_a_number_on_the_way", {"order = shuffled": "random.random
     "shards leaves Python's global generator in another state", "Use random.Random(seed)")
 
 
-@answers.is_wrong("All of them take it in step 0: shares of one batch must not overlap")
+@answers.is_wrong("All of them take it in step", "shares of one batch must not overlap")
 def shares_that_overlap(count, batch_size, seed, rank, world_size):
     steps = []
     for batch in batches(shuffled(count, seed), batch_size):
