@@ -301,7 +301,7 @@ answers.mistake("sends_the_gradient_inside_the_forward", {
 answers.mistake("halves_the_loss", {' / len(part["ys"])': ' / len(part["ys"]) / 2'},
     "All its numbers are 0.5 times the right ones. Rank 2 is the last stage, and no gradient comes to it")
 answers.mistake("sends_half_of_the_gradient_back", {"isend(x.grad,": "isend(x.grad / 2,"},
-    "All its numbers are 0.5 times the right ones. Rank 2 has the right gradients")
+    "All its numbers are 0.5 times the right ones", "has the right gradients")
 answers.mistake("takes_the_labels_of_the_first_micro_batch", {'part["ys"][k]': 'part["ys"][0]'},
     "2 ranks, 4 micro-batches", "the mistake is in its own loss, or in the input or the labels")
 answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part)"},

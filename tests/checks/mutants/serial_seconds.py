@@ -145,7 +145,8 @@ answers.mistake("leaves_out_the_shortest_job", {
         seconds =
     """,
 }, "changed, but the answer stayed", "Every measurement must count")
-answers.twin("rounds_to_five_digits", {"return float(": "return round(", "max(0.0, seconds)))": "max(0.0, seconds)), 5)"})
+answers.twin("searches_in_steps_that_end_just_below_the_bound",
+    {"np.linspace(0, min(one_s), 1001)": "np.arange(0, 0.9998 * min(one_s), min(one_s) / 2000)"}, of=searches_in_a_thousand_steps)
 answers.mistake("takes_one_worker_out_of_the_callers_lists", {
     "both =": """
         most = min(one_s)

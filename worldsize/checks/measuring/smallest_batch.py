@@ -131,7 +131,8 @@ def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, exact, SMALLEST, ", of some batch just that share")
     # more than MOST, but still so few that an answer that measures every batch ends
     far = _job(arena, n=4, latency_part=0.3, most=arena.draws.randint(500_000, 1_000_000))
-    yield _case(arena, fn, far.asking_for(arena.draws.randint(8_500, 9_500)), SMALLEST, ", up to some hundred thousand examples")
+    asked = drawn_until(partial(_needs_all_halvings, far.most), partial(arena.draws.randint, 8_500, 9_500), "smallest_batch")
+    yield _case(arena, fn, far.asking_for(asked), SMALLEST, ", up to some hundred thousand examples")
 
     yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
     yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")
@@ -141,6 +142,16 @@ def smallest_batch(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     many = _job(arena, n=4, latency_part=0.3).asking_for(arena.draws.randint(2000, 4000))
     yield _case(arena, fn, many, FEW, "")
+
+
+def _needs_all_halvings(most: int, batch: int) -> bool:
+    """Return whether halving finds this smallest batch in its last step only, so that a search that stops earlier fails."""
+    low, high, found_last = 0, most, False
+    while high - low > 1:
+        middle = (low + high) // 2
+        found_last = middle >= batch
+        low, high = (low, middle) if found_last else (middle, high)
+    return found_last
 
 
 def _telling(arena: Arena) -> LinkedTraining:
