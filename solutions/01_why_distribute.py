@@ -1237,9 +1237,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# Why do they differ by a few bytes? Adam also counts its steps, one number for each tensor, and not all that the loss keeps
-# is per image. At the largest batch, which part is nearly everything? Is it the same one for a large language model with a
-# small batch?
+# Why do estimate and measurement differ by a few bytes? Adam also counts its steps, one number for each tensor, and not
+# all that the loss keeps is per image. At the largest batch, which part is nearly everything? Is it the same one for a
+# large language model with a small batch?
 
 # %% [markdown]
 # ### A model of seven billion
@@ -1310,7 +1310,8 @@ if need:
 #
 # The first reason was time. A language model's step takes about $6\,w$ FLOPs a **token**, a piece of a word (Kaplan and
 # others, 2020: twice for the forward pass, four times for the backward pass; attention's tables left out). With a
-# published peak and MFU, how fast is one card with our 7.5 billion weights, and how long would it read?
+# published peak and MFU, how fast is one card with our 7.5 billion weights, and for how long would it read what Llama 3
+# has read?
 
 # %%
 card_peak = 989.4e12  # H100 SXM, dense bfloat16, NVIDIA's data sheet (which prints 1,979e12, for sparse matrices)

@@ -282,10 +282,10 @@ lab.measure("star", 1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.
 figures.messages(run)
 
 # %% [markdown]
-# One card works, all others are idle. A message of $m$ bytes takes $\alpha+\frac mB$, with latency $\alpha$ and
-# bandwidth $B$. The star's $n-1$ messages leave one after the other through one card: $\alpha+(n-1)\frac mB$. (The
-# latencies overlap: on a slow link `send` returns when the last byte has left the card, so the second message leaves
-# while the first is still on its way.)
+# Only the root's card sends, and every other one waits for its turn. A message of $m$ bytes takes $\alpha+\frac mB$, with
+# latency $\alpha$ and bandwidth $B$. The star's $n-1$ messages leave one after the other through one card:
+# $\alpha+(n-1)\frac mB$. (The latencies overlap: on a slow link `send` returns when the last byte has left the card, so
+# the second message leaves while the first is still on its way.)
 
 # %% [markdown]
 # ## Let the others help
@@ -858,8 +858,8 @@ def worst(line, times, sizes):
 figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
-# Your $\alpha$ exceeds the link's own by the time that a process takes to wake up: a measurement includes everything.
-# The lower picture shows the **residuals**, what the line leaves over. Small, and without a pattern? That is how you
+# The time that a process takes to wake up is in your $\alpha$, too: a measurement includes everything. The lower picture
+# shows the **residuals**, what the line leaves over. Small, and without a pattern? That is how you
 # see that a model is good enough.
 
 # %% [markdown]

@@ -39,7 +39,7 @@ lab, check = open_lab("03")
 # %% [markdown]
 # ## When one device is too small
 #
-# GPT-3 (2020) has 96 transformer layers of width 12,288; one of width $w$ has about $12\,w^2$ weights. A large GPU has
+# GPT-3 (2020) has 96 transformer layers of width 12,288; a layer of width $w$ has about $12\,w^2$ weights. A large GPU has
 # 80 GB of memory. Training keeps weights, gradients, optimizer state and activations there; let us count the weights
 # alone, at two bytes a number. The `meta` device builds a layer without any memory.
 
@@ -366,9 +366,9 @@ watched = {"GPipe": pipeline(gpipe, most, quick, watch=True)}
 lab.measure("gpipe_peak", peak(watched["GPipe"]))
 
 # %% [markdown]
-# Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill is as high as the whole
-# batch: GPipe keeps all of it, in however many pieces. The last stage shows a way out. It has micro-batch 0's output and
-# its loss very early. It *could* go backward at once, and free that memory.
+# Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill in the picture is as high
+# as the whole batch: GPipe keeps all of it, in however many pieces. The last stage shows a way out. It has micro-batch
+# 0's output and its loss very early. It *could* go backward at once, and free that memory.
 
 # %% [markdown]
 # ## One forward, one backward
@@ -477,10 +477,10 @@ for name, runs in named.items():
 # more pieces, and count what autograd keeps on stage 0, in bytes.
 
 # %%
-lab.predict("fixed_gpipe", f"One batch, GPipe: {most} pieces keep how many times the memory of {min(micro_batches)}?", "times")
+lab.predict("fixed_gpipe", f"One batch, GPipe: how many times the bytes of {min(micro_batches)} pieces do {most} keep?", "times")
 
 # %%
-lab.predict("fixed_1f1b", f"One batch, 1F1B: {most} pieces keep how many times the memory of {min(micro_batches)}?", "times")
+lab.predict("fixed_1f1b", f"One batch, 1F1B: how many times the bytes of {min(micro_batches)} pieces do {most} keep?", "times")
 
 # %%
 batch, kept_widths = rows * most, [784] + [128] * 7  # of each image: the input, and every ReLU's output

@@ -268,8 +268,8 @@ def average_gradients(fabric, gradients, counts):
 check.average_gradients(average_gradients)
 
 # %% [markdown]
-# To see how much each example counts, mark it: its gradient is 1 in a place of its own, else 0. The average then *lists* how
-# much each one counts.
+# To see how much each example counts, we mark them all: an example's gradient is 1 in a place of its own, and 0 elsewhere.
+# The average then *lists* how much each one counts.
 
 # %%
 # Helper: the mean of means, and gradients that mark the examples
