@@ -248,7 +248,7 @@ answers.mistake("takes_its_own_scores_as_thresholds", {
     "scores, labels = collectives": "own = scores\nscores, labels = collectives", "scores.unique()": "own.unique()",
 }, "The thresholds were this rank's own scores")
 answers.mistake("has_the_threshold_in_float32", {"at(threshold)": "at(torch.tensor(threshold))"},
-    "scores that float32 cannot tell apart", "the recall of all")
+    "scores that float32 cannot tell apart", ("the recall of all", "the precision of all"))
 
 answers.mistake("sends_float32", {
     "collectives.concatenated(fabric, scores),": "collectives.concatenated(fabric, scores.float()),",
