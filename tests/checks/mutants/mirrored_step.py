@@ -107,6 +107,10 @@ answers.mistake("divides_twice", {
     "loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()":
         "loss = (tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()) / replicas()",
 }, "The step is too short: it was also divided by the number of replicas")
+answers.mistake("reads_the_penalties_outside_the_tape", {
+    "with tf.GradientTape() as tape:": "penalty = sum(model.losses)\nwith tf.GradientTape() as tape:",
+    "sum(model.losses) / replicas()": "penalty / replicas()",
+}, "The model's own penalties, model.losses, are left out of the gradient", "inside the tape")
 answers.mistake("adds_up", {" / count": ""}, "but not divided")
 answers.mistake("assumes_equal_shares", {
     "count = everybody(x)": "count = tf.cast(tf.shape(x)[0], tf.float32) * replicas()",
@@ -123,6 +127,12 @@ answers.mistake("adds_gradients_up_twice", {
         optimizer.apply
     """,
 }, "The step is 2 times the mean gradient", "gradients were added up before apply_gradients")
+answers.mistake("applies_twice", {
+    "optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))": """
+        for _ in range(2):
+            optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
+    """,
+}, "The optimizer counts 4 steps in a training of 2: apply the gradients once in each")
 answers.mistake("applies_nothing",
     {"optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))": ""},
     "The weights have not moved")

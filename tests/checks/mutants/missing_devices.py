@@ -64,6 +64,11 @@ def by_specs(devices):
 
 
 @answers.is_right
+def a_generator(devices):
+    yield from by_specs(devices)
+
+
+@answers.is_right
 def reads_the_three_spellings_of_the_text(devices):
     there = [device.name for device in tf.config.list_logical_devices()]
 
@@ -127,6 +132,11 @@ def compares_the_last_digit(devices):
 def reads_the_last_five_letters(devices):
     there = {d.name[-5:] for d in tf.config.list_logical_devices()}
     return [name for name in devices if name[-5:].upper() not in there]
+
+
+@answers.is_wrong("spelled and ordered as in the list")
+def loses_the_order_in_a_set(devices):
+    return list(set(by_specs(devices)))
 
 
 answers.mistake("spells_them_out",

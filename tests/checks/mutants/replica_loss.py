@@ -37,6 +37,11 @@ def the_first_replica_pays(losses, penalty, global_batch):
 
 
 @answers.is_right
+def a_share_of_the_penalty_for_each_example(losses, penalty, global_batch):
+    return tf.reduce_sum(losses + penalty) / global_batch
+
+
+@answers.is_right
 def as_the_guide_does(losses, penalty, global_batch):
     loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
     return loss + tf.nn.scale_regularization_loss(penalty)
@@ -65,6 +70,9 @@ answers.mistake("lets_tensorflow_guess_the_batch",
     {"tf.reduce_sum(losses) / global_batch": "tf.nn.compute_average_loss(losses)"},
     "replicas with 4, 3 examples")
 answers.mistake("penalty_for_each", {"penalty / replicas()": "penalty"}, "Each replica adds the whole penalty")
+answers.mistake("half_the_penalty_for_ever", {"replicas()": "2"}, "The penalty is divided by 2, whatever the number of replicas")
+answers.mistake("never_the_whole_penalty", {"penalty / replicas()": "penalty / max(2, replicas())"},
+    "1 replica with 5 examples", "The penalty is divided by 2")
 answers.mistake("penalty_by_the_examples", {"replicas()": "global_batch"}, "The penalty is divided by the examples")
 answers.mistake("no_penalty", {" + penalty / replicas()": ""}, "The penalty is left out")
 answers.mistake("mean_of_nothing",

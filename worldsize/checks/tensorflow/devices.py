@@ -50,6 +50,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Iterable[Case]:
         [f"CPU:{n}", "CPU:1", f"CPU:{n + 10}", "CPU:10", "GPU:10"],
         ["/device:CPU:1", f"/gpu:{far}", "/cpu:0", f"/device:GPU:{far + 2}"],
         ["/device:CPU:10", f"/cpu:{n + 1}", "/cpu:9", f"/device:CPU:{n + 2}"],
+        [f"GPU:{far + k}" for k in (5, 2, 7, 0, 3, 6, 1, 4)],  # so many that a set keeps their order once in 40,320 times
     ]
 
     there = {f"CPU:{k}" for k in range(n)}

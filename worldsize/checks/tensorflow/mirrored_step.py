@@ -134,7 +134,7 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     returned: Complaint = None
     for index, shares in enumerate(case["steps"]):
         step = _on_one_device(weights, shares, case["penalty"])
-        complaint = _wrong_copies(got["weights"][index], step, got["applied"])
+        complaint = _wrong_copies(got["weights"][index], step, got["applied"], len(case["steps"]))
         wrong = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares, case["penalty"]))
         applied, steps = got["applied"], len(case["steps"])
         if index == steps - 1 and applied != steps and not complaint:
@@ -164,22 +164,25 @@ def _special(case: dict) -> str:
     return ""
 
 
-def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int) -> Complaint:
+def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int, steps: int) -> Complaint:
     expected = step.after
     for k, copy in enumerate(copies):
         if not same(copy, expected, **WEIGHTS):
             where = np.unravel_index(int(np.argmax(np.abs(copy - expected))), expected.shape)
             return (
                 f"replica {k}, weight {tuple(map(int, where))}: expected {expected[where]:.6g}, as on one device, "
-                f"got {copy[where]:.6g}. {_mistake(copy, step, applied)}".rstrip()
+                f"got {copy[where]:.6g}. {_mistake(copy, step, applied, steps)}".rstrip()
             )
 
     return None
 
 
-def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
+def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int, steps: int) -> str:
     if np.isnan(copy).any():
         return _EMPTY
+
+    if applied > steps:
+        return f"The optimizer counts {applied} steps in a training of {steps}: apply the gradients once in each."
 
     moved = (step.before - copy) / RATE
     n, total, mean, penalty = len(step.counts), sum(step.counts), step.mean, step.penalty

@@ -24,7 +24,7 @@ UNEVENLY_SHARED = "unequal shares, and one that is empty"
 PENALTY_ONCE = "the penalty counts once, with unequal shares too"
 # a penalty is a tensor, or a Python number where a model has none
 EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
-PENALIZED = ((4, 4), (3, 2, 1))
+PENALIZED = ((4, 4), (3, 2, 1), (5,))
 
 
 @exercise({EVENLY_SHARED: 0.5, UNEVENLY_SHARED: 0.5, PENALTY_ONCE: 0.5}, needs=needs.TENSORFLOW)
@@ -96,6 +96,7 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
         "The penalty is divided by the examples, but the model has one: divide it by the number of replicas": (
             total / count + n * penalty / count
         ),
+        "The penalty is divided by 2, whatever the number of replicas": total / count + n * penalty / 2,
         "The penalty is left out": total / count,
     }
     if n > 1 and all(close(value, total / count + penalty / n, TOLERANCE) for value in values):
