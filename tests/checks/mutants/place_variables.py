@@ -103,7 +103,7 @@ answers.mistake("goes_to_the_next_when_it_is_fuller_than_the_last", {
         last = chosen[-1] if chosen else 0
         chosen.append(last if held[last] <= held[(last + 1) % servers] else (last + 1) % servers)
     """,
-}, "3 servers", "has the fewest")
+}, "has the fewest")
 
 
 @answers.spoils()
