@@ -610,13 +610,12 @@ bars = [
 answer = None
 if all(bar.measured_s for bar in bars):
     few, many = min(worlds), max(worlds)
-    ahead = {n: " and ".join(winners(results[n])) for n in (few, many)}
+    ahead = {n: winners(results[n]) for n in (few, many)}
+    said = {n: "all" if len(ahead[n]) == len(contestants) else ", ".join(ahead[n]) for n in ahead}
     gain = middle(results[many]["one server"]) / min(map(middle, results[many].values()))
-    answer = f"no: {ahead[many]}, {gain:.2g} times one server at {many} ranks"
+    answer = f"no: {said[many]}; {gain:.2g} times one server at {many} ranks"
     if ahead[few] != ahead[many]:
-        answer = f"yes: {ahead[few]} at {few} ranks, {ahead[many]} at {many}"
-    if len(winners(results[many])) == len(contestants):
-        answer = f"at {many} ranks all tie"
+        answer = f"yes, {few} ranks: {said[few]}; {many}: {said[many]}"
 figures.race(
     bars,
     figures.answered("Large tensors, slow links: who is fastest, and does that change with the number of ranks?", answer),

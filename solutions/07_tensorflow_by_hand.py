@@ -900,7 +900,7 @@ falls, answer = [descent(name, diaries) for name, diaries in rows.items()], None
 if all(rows.values()):
     ends = ", ".join(f"{max(point[1] for point in fall.points):.2g}" for fall in falls)
     losses = ", ".join(f"{late_loss(diaries):.2g}" for diaries in rows.values())
-    answer = f"after {ends} s; mean loss of the second half {losses}"
+    answer = f"after {ends} s; mean late loss {losses}"
 figures.descents(
     falls,
     figures.answered(
@@ -911,8 +911,8 @@ figures.descents(
 
 # %% [markdown]
 # On the left, loss against updates; on the right, against seconds. Which curves fall alike on the left? At the end each may
-# hover at a height of its own: every update is noisy, since it saw only a few rows. So do not read the last point, but the mean
-# over many. A synchronous update is the mean over both workers' rows, twice as many. On the right: which run is done first?
+# hover at a height of its own: every update is noisy, since it saw only a few rows. So read the title's late loss, the mean
+# over the second half of the steps, and not the last point. A synchronous update is the mean over both workers' rows, twice as many. On the right: which run is done first?
 
 # %%
 def show(rows):
