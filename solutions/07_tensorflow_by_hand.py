@@ -912,7 +912,8 @@ figures.descents(
 # %% [markdown]
 # On the left, loss against updates; on the right, against seconds. Which curves fall alike on the left? At the end each may
 # hover at a height of its own: every update is noisy, since it saw only a few rows. So read the title's late loss, the mean
-# over the second half of the steps, and not the last point. A synchronous update is the mean over both workers' rows, twice as many. On the right: which run is done first?
+# over the second half of the steps, and not the last point. A synchronous update is the mean over both workers' rows, twice as
+# many. On the right: which run is done first?
 
 # %%
 def show(rows):
