@@ -459,7 +459,8 @@ lab.predict("late_wait", "With 4 kB all sums come out right. With 4 MB, what % o
 
 # %%
 for size_bytes in (4_000, 4_000_000):
-    wrong = launch(waits_too_late, ranks, args=(size_bytes // 4,)).results
+    equal_chunks = size_bytes // 4 // ranks * ranks
+    wrong = launch(waits_too_late, ranks, args=(equal_chunks,)).results
     print(f"{size_bytes:,} bytes: wrong sums by rank, in %: {[round(share) for share in wrong]}")
 lab.measure("late_wait", sum(wrong) / ranks)
 

@@ -151,7 +151,7 @@ def errors_of(run):
     """[training][epoch]; [] where an exercise is not written yet."""
     if run.state != "done":
         return []
-    return run.results if run.world_size == len(seeds) else run[0]
+    return run[0] if isinstance(run[0][0], list) else run.results  # all trainings on each rank, or one
 
 def last_errors(run):
     return [errors[-1] for errors in errors_of(run)]

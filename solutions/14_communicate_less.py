@@ -1413,7 +1413,7 @@ for k in range(0, 29, 2):
     over.append((k, 100 * float((~of_weights.isfinite()).float().mean())))
 safe = [k for (k, gone), (_, too_large) in zip(lost, over) if gone < 1 and too_large == 0]
 figures.curves(
-    [figures.Curve("the outputs', 0", lost), figures.Curve("the weights', not finite", over)],
+    [figures.Curve("0, at the outputs", lost), figures.Curve("not finite, at the weights", over)],
     figures.answered(
         "Which scales lose less than 1 %, and overflow nowhere?",
         f"2 to the power of {safe[0]} to {safe[-1]}" if safe else "none of these",
