@@ -5,7 +5,7 @@
 # that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
 # other ranks and back; and to say which way is faster for how many ranks.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
 
 # %% [markdown]
 # ![Timeline of 4 ranks over 230 ms: rank 0 waits most, 57 % of the time; rank 3 least, 0 %.](../labs/covers/17.png)
@@ -327,6 +327,49 @@ figures.links(turned)
 # head for each rank.
 
 # %% [markdown]
+# Most models of today have fewer heads of keys and values than of queries: with **grouped-query attention** (Ainslie and
+# others, 2023) several query heads share a key head and a value head. Queries are dealt out as before. What if there are fewer
+# key heads than ranks? Then a key head goes to every rank that has one of its query heads.
+
+# %%
+asks = f"8 query heads, 2 key and value heads, {ranks} ranks: what part of the bytes is left of those with 8 key heads? (0 to 1)"
+lab.predict("grouped", asks, "")
+
+# %%
+def grouped(fabric, kv_heads, heads=8):
+    """Non-causal attention with its heads dealt out; `heads // kv_heads` query heads share a key and a value head."""
+    n, size = fabric.world_size, width // heads
+    task = sequence_task(fabric.rank, in_a_row(n))
+    q, k, v = (task[name].view(-1, heads, size) for name in "qkv")
+    queries = [range(r * heads // n, (r + 1) * heads // n) for r in range(n)]
+    keys = [sorted({h * kv_heads // heads for h in own}) for own in queries]
+
+    parts = [torch.cat([q[:, list(mine)], k[:, shared], v[:, shared]], dim=1) for mine, shared in zip(queries, keys)]
+    sizes = [len(queries[fabric.rank]), len(keys[fabric.rank]), len(keys[fabric.rank])]
+    q, k, v = torch.cat(swap(fabric, parts)).transpose(0, 1).split(sizes)
+    rows = F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(0, 1)
+    home = swap(fabric, [part.contiguous() for part in rows.tensor_split(n)])
+    return torch.cat(home, dim=1).reshape(len(home[0]), width)
+
+# %%
+bytes_of = {}
+for kv_heads in (8, 2):
+    run = launch(grouped, ranks, args=(kv_heads,))
+    q, k, v = split[0], split[1][:kv_heads], split[2][:kv_heads]
+    right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(0, 1).reshape(length, width)
+    off, bytes_of[kv_heads] = (torch.cat(run.results) - right).abs().max(), run.trace.sent_bytes(0)
+    round_bytes = ring.trace.sent_bytes(0) * kv_heads / 8 if ring.state == "done" else math.nan
+    print(f"{kv_heads} key heads: {off:.0e} from one device; a rank sends {bytes_of[kv_heads] / 1e3:.0f} kB, "
+          f"and {round_bytes / 1e3:.0f} kB round the ring, where keys and values alone travel")
+lab.measure("grouped", bytes_of[2] / bytes_of[8])
+
+# %% [markdown]
+# **In one sentence:** which of the two ways gains more from shared key heads, and why?
+#
+# <details><summary>Compare</summary>The ring: nothing but keys and values goes round it. Dealt-out heads send queries and rows as
+# before, and with fewer key heads than ranks some keys travel to several ranks.</details>
+
+# %% [markdown]
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
 # of a rank's card, and `work_s`, the seconds of all pairs on one device. A message of m bytes takes $\alpha+\frac mB$. Of
 # messages that leave a rank together only one $\alpha$ counts, but their bytes add up, since they share the rank's card.
@@ -524,6 +567,32 @@ if run.state == "done":
         print(f"rank {rank}: largest difference from one device {(got - right).abs().max():.0e}")
 lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 figures.links(run)
+
+# %% [markdown]
+# Many routers send a token to its *two* best experts and add up their rows, weighted by the two probabilities, which are
+# divided by their sum (**top-2**, Shazeer and others, 2017). Your function can do it as it stands. How?
+
+# %%
+def two_experts(fabric):
+    """Each token goes to its two best experts. Returns the weighted rows, the experts and their weights."""
+    n, x = fabric.world_size, mixture_task(fabric.rank, fabric.world_size)["x"]
+    scores = torch.randn(len(x), n, dtype=torch.float64, generator=torch.Generator().manual_seed(200 + fabric.rank))
+    p, chosen = scores.softmax(dim=1).topk(2, dim=1)
+    p = p / p.sum(dim=1, keepdim=True)
+    own = expert_weight(fabric.rank)
+    twice = {"x": x.repeat(2, 1), "chosen": [*chosen[:, 0].tolist(), *chosen[:, 1].tolist()], "capacity": None}
+    first, second = to_experts(fabric, twice, lambda rows: (rows @ own.T).tanh())[0].chunk(2)
+    return p[:, :1] * first + p[:, 1:] * second, chosen, p
+
+# %%
+once, run = run, launch(two_experts, max(2, ranks))
+if run.state == "done":
+    for rank, (got, chosen, p) in enumerate(run.results):
+        x = mixture_task(rank, ranks)["x"]
+        made = torch.stack([(x @ expert_weight(expert).T).tanh() for expert in range(max(2, ranks))])
+        right = sum(p[:, k, None] * made[chosen[:, k], torch.arange(len(x))] for k in (0, 1))
+        print(f"rank {rank}: largest difference from one device {(got - right).abs().max():.0e}")
+    print(f"two experts a token: {run.trace.total_bytes() / once.trace.total_bytes():.2f} times the bytes of one")
 
 # %% [markdown]
 # And if half of all tokens want expert 0, whatever they are?
