@@ -196,7 +196,7 @@ def test_a_check_draws_from_what_its_arena_hands_in() -> None:
     drawn = {}
     for module in (ROOT / "worldsize" / "checks").glob("*/**/*.py"):
         modules = _imported(module) & {"secrets", "uuid"}
-        calls = re.findall(r"\brandom\.(?!Random\b|Generator\b|default_rng\()\w+\(", _code(module))
+        calls = re.findall(r"\brandom\.(?!Random\b|Generator\b|default_rng\(|get_?state\()\w+\(", _code(module))
         without_a_seed = re.findall(r"\b(?:Random|default_rng)\(\)", _code(module))
         if modules or calls or without_a_seed:
             drawn[_name(module)] = [*modules, *calls, *without_a_seed]
