@@ -774,7 +774,8 @@ figures.curves(
 # %% [markdown]
 # The dashed line, $\frac{N}{N-b}$, predicts the number of steps. The time of a step can fall only while there are hiccups
 # left to cut off. So the time of a step times the number of steps must have a minimum. The dashed line below is this
-# product, from the measured time of a step and the predicted number of steps.
+# product, from the measured time of a step and the predicted number of steps. Each point is one run, in which the same
+# workers have the same hiccups; “A fair race” takes several.
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]

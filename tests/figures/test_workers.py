@@ -50,8 +50,8 @@ def test_shares_of_which_none_is_written_are_not_yet():
 def test_outcomes_are_told_row_by_row():
     cells = {("A", "x"): "works", ("A", "y"): "works", ("B", "x"): "fails", ("B", "y"): "loses updates", ("C", "x"): "planned"}
     alt = figures.outcomes(["A", "B", "C"], ["x", "y"], cells, "What works?", "small").alt
-    assert alt.startswith("What works? 2 of 4 work; 1 of 2 alike in both columns. small.")
-    assert alt.endswith("A: works in all 2; B: x fails, y loses updates; C: planned.")
+    assert alt.startswith("What works? 2 of 4 combinations work; 1 of 2 alike in both columns. small.")
+    assert alt.endswith("A: works in both; B: x fails, y loses updates; C: planned.")
 
 
 @quick

@@ -504,7 +504,7 @@ def test_the_summary_counts_the_points_of_all_labs_and_names_the_next():
     Lab("06").record(verdict("parameter_server", 1, 1))
     assert Lab("06").summary().course_lines() == [
         f"in the course so far: 5 of {POSSIBLE} points",
-        f"next: Lab 07: {LABS['07'].title}",
+        f"after this lab: Lab 07: {LABS['07'].title}",
     ]
 
 

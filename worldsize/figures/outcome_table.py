@@ -81,7 +81,7 @@ def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
     if not ran_in:
         return "Nothing was run"
 
-    clause = f"{len(works_in)} of {len(ran_in)} work"
+    clause = f"{len(works_in)} of {len(ran_in)} combinations work"
     if len(columns) == 2:
         alike = []
         for row in rows:
@@ -122,5 +122,5 @@ def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
 
     text = "".join(results)
     if len(known) > 1:
-        text += f" in all {len(known)}"
+        text += " in both" if len(known) == 2 else f" in all {len(known)}"
     return f"{row}: {text}"

@@ -170,7 +170,7 @@ class Summary:
         """Return lines with the points so far in the course, and the next lab."""
         lines = [f"in the course so far: {units.number(self.course_points)} of {_points(self.course_possible)}"]
         if self.next_lab:
-            lines.append(f"next: {self.next_lab}")
+            lines.append(f"after this lab: {self.next_lab}")
         return lines
 
     @property

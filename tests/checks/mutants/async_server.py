@@ -204,7 +204,7 @@ answers.mistake("sends_half_precision", {"letter(version + 1, weights)": "letter
 answers.mistake("ends_one_update_early", {"range(updates)": "range(updates - 1)"},
     "updates: if `dismiss` is what waits here, the loop ended too early")
 answers.mistake("takes_every_value_for_positive", {"* gradient": "* gradient.abs()"},
-    "Values of a gradient may be negative: keep their sign")
+    ("Values of a gradient may be negative: keep their sign", "every gradient was added"))
 
 
 KNOWS_TWO = edited(plain, "knows_two_workers_alone", {"range(1, fabric.world_size)": "range(1, min(3, fabric.world_size))"})

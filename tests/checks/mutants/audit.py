@@ -114,6 +114,21 @@ answers.mistake("changes_the_two", {
 }, "the counter loses", 'That is what "weights" lost')
 answers.mistake("counts_on_from_the_counter", {"sum(made) - round": "iterations - round"},
     '"weights"', "`iterations` has its own losses")
+answers.mistake("divides_mean_by_mean", {
+    "used = gradient != 0": "",
+    "((before - after)[used] / (rate * gradient[used])).mean()": "(before - after).mean() / (rate * gradient.mean())",
+}, "the gradient adds up to 0", "their mean is 0: divide element by element")
+answers.mistake("looks_at_positive_elements_alone", {"gradient != 0": "gradient > 0"},
+    "the gradient is negative everywhere", "leave out only those that are 0")
+answers.mistake("adds_updates_up_in_16_bits", {
+    "used = gradient != 0": "used = gradient != 0\nmade = np.array(made, np.int16)",
+    '"counter": sum(made)': '"counter": int(np.sum(made, dtype=np.int16))',
+    "sum(made) - round": "int(np.sum(made, dtype=np.int16)) - round",
+}, "tens of thousands of updates", "updates were made")
+answers.mistake("subtracts_in_place", {
+    "used = gradient != 0": "used = gradient != 0\nmoved = before\nmoved -= after",
+    "(before - after)[used]": "moved[used]",
+}, "before was changed in place")
 answers.mistake("takes_the_rate_of_the_notebook", {"rate * gradient": "0.1 * gradient"},
     "The rate is 0.125 here, as it was handed in")
 

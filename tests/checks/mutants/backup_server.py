@@ -193,8 +193,6 @@ answers.mistake("ends_one_step_early", {"range(updates)": "range(updates - 1)"},
     "were computed on the newest weights: that makes", "Did the loop end too early, or did a late gradient count?")
 answers.mistake("waits_for_half_of_them", {"n - backups": "max(1, n // 2)"},
     ("did a step end before its 2 gradients were there?", "the loop or a step ended too early"))
-answers.mistake("counts_only_the_first_eight", {"lost += 1": "lost = min(lost + 1, 8)"},
-    "the number of gradients that came late before the last step, got 8")
 
 
 answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},

@@ -106,6 +106,15 @@ answers.mistake("names_without_ports", {"servers =": 'hosts = [host.partition(":
     "expected 'chief' to be ['node", "The port belongs to the address")
 answers.mistake("a_task_in_words", {'"task": task': "\"task\": f\"{task['type']}:{task['index']}\""},
     "'task': expected a dict with 'type' and 'index', got 'chief:0'")
+answers.mistake("takes_the_chief_off_the_callers_list", {
+    "servers =": "task = place(hosts, ps, rank)\nservers =",
+    'jobs = {"chief": hosts[:1], "worker": hosts[1:servers], "ps": hosts[servers:]}':
+        'jobs = {"chief": [hosts.pop(0)], "worker": hosts[: servers - 1], "ps": hosts[servers - 1 :]}',
+    "task = place(hosts, ps, rank)\nreturn": "return",
+}, "hosts was changed in place: the caller still needs it unchanged")
+answers.mistake("gives_everybody_one_port",
+    {"servers =": 'hosts = [host.partition(":")[0] + ":2222" for host in hosts]\nservers ='},
+    "Keep each address as it was passed in")
 answers.mistake("sets_the_variable_itself", {"return json": 'os.environ["TF_CONFIG"] = json'},
     "expected text, as an environment variable holds it, got None (does the function return it?)")
 

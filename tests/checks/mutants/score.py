@@ -1,5 +1,7 @@
 """Exercise 9.3: an exact score with a coordinator."""
 
+import time
+
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
 
@@ -15,8 +17,14 @@ def plain(coordinator, right_in, parts):
     return sum(right for right, _ in found) / sum(of for _, of in found)
 
 
-answers.twin("fetches_each_without_a_join",
-    {"coordinator.join()\nfound = coordinator.fetch(later)": "found = [handle.fetch() for handle in later]"})
+answers.twin("fetches_each_of_them",
+    {"found = coordinator.fetch(later)": "found = [handle.fetch() for handle in later]"})
+answers.twin("asks_again_and_again_whether_all_have_run", {
+    "coordinator.join()": """
+        while not coordinator.done():
+            time.sleep(0.01)
+    """,
+})
 
 
 @answers.is_right
@@ -45,8 +53,9 @@ def weighs_each_share_by_its_size(coordinator, right_in, parts):
 
 @answers.is_right
 def adds_up_in_one_closure_for_each_part_by_a_dict(coordinator, right_in, parts):
-    later = coordinator.fetch({str(k): coordinator.schedule(right_in, args=[part]) for k, part in enumerate(parts)})
-    right, of = map(sum, zip(*later.values(), strict=True))
+    later = {str(k): coordinator.schedule(right_in, args=[part]) for k, part in enumerate(parts)}
+    coordinator.join()
+    right, of = map(sum, zip(*coordinator.fetch(later).values(), strict=True))
     return right / of
 
 
@@ -177,6 +186,23 @@ answers.mistake("one_for_each_worker_then_waits", {
             found += coordinator.fetch(later)
     """,
 }, "2 of 6 parts were under way when the first answer was fetched")
+answers.mistake("fetches_without_a_join", {"coordinator.join()": ""},
+    "the first answer was fetched before join", "may get that worker's error")
+answers.mistake("fetches_each_without_a_join",
+    {"coordinator.join()\nfound = coordinator.fetch(later)": "found = [handle.fetch() for handle in later]"},
+    "the first answer was fetched before join")
+answers.mistake("asks_once_whether_all_have_run", {
+    """
+        coordinator.join()
+        found = coordinator.fetch(later)
+    """: "found = coordinator.done() and coordinator.fetch(later)",
+}, "'bool' object is not iterable", "done() is False while closures run")
+answers.mistake("takes_all_parts_for_as_large_as_the_first",
+    {"sum(of for _, of in found)": "(len(found) * found[0][1])"}, "the first part's size is not theirs")
+answers.mistake("changes_the_two_numbers", {
+    "sum(right for right, _ in found) / sum(of for _, of in found)":
+        "sum(of for _, of in found) / sum(right for right, _ in found)",
+}, "right_in returns the right answers first, then the examples")
 answers.mistake("in_per_cent", {"return sum": "return 100 * sum"}, "A share is a number from 0 to 1, not in per cent")
 answers.mistake("divides_whole_numbers", {") / sum": ") // sum"}, "`//` drops the fraction")
 answers.mistake("takes_the_promise_for_the_answer", {"found = coordinator.fetch(later)": "found = later"},

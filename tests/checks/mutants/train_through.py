@@ -81,7 +81,7 @@ def keeps_every_checkpoint_with_its_number(start, steps, every, folder):
         if manager.latest_checkpoint:
             manager.checkpoint.restore(manager.latest_checkpoint)
         try:
-            for first in range(int(state["step"]), steps, every):
+            while (first := int(state["step"])) < steps:
                 later = [coordinator.schedule(step) for _ in range(first, min(first + every, steps))]
                 coordinator.join()
                 assert len(later) <= every
@@ -143,7 +143,7 @@ answers.mistake("starts_again_with_the_old_ones", {
 answers.mistake("saves_at_the_end_alone", {"range(min(every, steps": "range(min(steps, steps"},
     "10 steps ran without a checkpoint in `folder`, although every=4")
 answers.mistake("saves_before_the_join", {"coordinator.join()\nmanager.save()": "manager.save()\ncoordinator.join()"},
-    "the newest checkpoint at the end: expected it to hold step 10", "save after join")
+    "the newest checkpoint at the end: expected it to hold step 10", "save after each join")
 answers.mistake("whole_rounds_only", {'min(every, steps - int(state["step"]))': "every"},
     'expected state["step"] to be 10 at the end, got 12', "The last round may be shorter")
 answers.mistake("counts_for_itself", {
@@ -155,6 +155,26 @@ answers.mistake("counts_for_itself", {
     """,
     'range(min(every, steps - int(state["step"])))': "range(part)",
 }, "the server is lost in step 6", "Go by state[\"step\"], not by your own counter")
+answers.mistake("counts_its_rounds_on_from_the_checkpoint", {
+    'while int(state["step"]) < steps:': 'for first in range(int(state["step"]), steps, every):',
+    'steps - int(state["step"])': "steps - first",
+}, "a step of the first round runs twice", "state[\"step\"] counts both. Go by state[\"step\"], not by your own counter")
+answers.mistake("writes_its_own_count_into_the_step", {
+    'while int(state["step"]) < steps:': """
+        done = int(state["step"])
+        while done < steps:
+            part = min(every, steps - done)
+            done += part
+    """,
+    'range(min(every, steps - int(state["step"])))': "range(part)",
+    "manager.save()": 'state["step"].assign(done)\nmanager.save()',
+}, "a step of the first round runs twice", 'state["step"] says 10, but 11 steps ran')
+answers.mistake("leaves_out_the_last_save", {
+    "manager.save()": """
+        if int(state["step"]) < steps:
+            manager.save()
+    """,
+}, "10 steps, every 4", "but it holds step 8", "save after each join, also after the last one")
 answers.mistake("returns_nothing", {"return state": "return"},
     "expected the state, as start() returned it, got None (does the function return it?)")
 

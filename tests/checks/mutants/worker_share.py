@@ -141,6 +141,13 @@ answers.mistake("whole_batches_in_turn", {
     "return batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
         "return batches.shard(workers, index)",
 }, "workers take whole global batches in turn", "cut it, then give each worker a slice")
+answers.mistake("takes_a_row_of_each_array_reshaped", {
+    "(x[index::workers], y[index::workers])":
+        "(tf.reshape(x, [workers, -1])[index], tf.reshape(y, [workers, -1])[index])",
+}, "of two features each", "cut along the first dimension, and keep an example's features together")
+answers.mistake("knows_three_workers_at_most",
+    {"return batches": "workers = min(workers, 3)\nreturn batches"},
+    "of two features each", ("is taken several times", "That is more than one global batch"))
 answers.mistake("slices_what_is_left_too", {", drop_remainder=True": ""},
     "11 examples", "The last global batch is incomplete: leave it out")
 answers.mistake("leaves_the_labels_behind", {"(x[index::workers], y[index::workers])": "x[index::workers]"},

@@ -151,8 +151,8 @@ def very_slow_order(chance: random.Random) -> list[int]:
 
 
 def few_are_heard(workers: int, heard: int, chance: random.Random) -> list[int]:
-    """Return a server's order of a run that ends while all but `heard` workers still compute their first gradient."""
-    return chance.sample(range(1, workers + 1), heard)
+    """Return a server's order of a run in which `heard` workers deliver once, and the others, the last among them, never do."""
+    return chance.sample(range(1, workers), heard)
 
 
 def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:

@@ -37,11 +37,12 @@ _ADVICE = {
     "ScheduledValue": _PROMISE,
     "missing 1 required positional argument: 'part'": _ARGS,
     "'int' object is not iterable": _ARGS,
+    "'bool' object is not iterable": "done() is False while closures run: ask again until it is True, or call join.",
     "has no attribute 'strategy'": _RETURNED,
 }
 VALUE = "the score of all examples"
 TWICE = "exact where closures run twice"
-ASYNC = "all parts are under way before the first answer is needed"
+ASYNC = "all parts are under way, and joined, before the first answer is fetched"
 
 Examine = Callable[[str, Any], dict[str, Complaint]]
 
@@ -60,16 +61,21 @@ class PlayedCoordinator:
         self._wave: list[int] | None = None
         self.running: int | None = None
         self.waves: list[int] = []  # closures under way at each wait
+        self.fetched_early = False  # whether a fetch began a wait
 
     @property
     def seen(self) -> dict[str, Callable]:
         """Return the calls that the driver's coordinator makes from its process."""
-        return {"schedule": self.schedule, "next": self.next, "stop": self.stop}
+        return {"schedule": self.schedule, "next": self.next, "stop": self.stop, "fetch": self.fetch}
 
     def schedule(self) -> int:
         self.pending.append(self._scheduled)
         self._scheduled += 1
         return self._scheduled - 1
+
+    def fetch(self) -> None:
+        """Note that a fetch begins the coordinator's wait, and no join."""
+        self.fetched_early = True
 
     def next(self) -> int | None:
         """End the running closure and return the next one, or None at the end of the coordinator's wait."""
@@ -147,8 +153,9 @@ def score(arena: Arena, fn: Callable) -> Iterable[Case]:
 def _drawn_truth(draws: random.Random) -> list[list[int]]:
     """Draw [right answers, examples] of the coordinator's six parts, until no mistake gives the right share by luck.
 
-    Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
-    then count twice unseen. Raises AssertionError as `drawn_until`.
+    Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, one part's size for all, and any three
+    parts, which could then count twice unseen. No share turned round is a number of right answers. Raises AssertionError as
+    `drawn_until`.
     """
 
     def draw() -> list[list[int]]:
@@ -161,7 +168,10 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
         share = Fraction(*np.sum(truth, axis=0).tolist())
         shares = [Fraction(*part) for part in truth]
         threes = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
-        return share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes)
+        right, of = np.sum(truth, axis=0).tolist()
+        alike = [Fraction(right, len(truth) * truth[place][1]) for place in (0, -1)]
+        turned = any(r * r == n for r, n in (truth[0], (right, of)))
+        return not turned and share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes, *alike)
 
     return drawn_until(tells, draw, "score")
 
@@ -215,7 +225,7 @@ def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
 
     found = {value: _wrong_score(got, truth, played.asked)}
     if several:
-        found[ASYNC] = _one_by_one(coordinator.waves, len(truth))
+        found[ASYNC] = _one_by_one(coordinator.waves, len(truth)) or _unjoined(coordinator)
     return found
 
 
@@ -235,6 +245,15 @@ def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
     )
 
 
+def _unjoined(coordinator: PlayedCoordinator) -> Complaint:
+    if not coordinator.fetched_early:
+        return None
+    return (
+        "the first answer was fetched before join: a fetch that waits while a worker dies may get that worker's error. `join` "
+        "first, or wait until done() is true; then fetch."
+    )
+
+
 def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
     value = number(got)
     right, of = np.sum(truth, axis=0).tolist()
@@ -251,9 +270,14 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
         "Closures that ran twice count twice. A closure's result arrives once; its additions elsewhere may happen twice":
             ran_right / ran_of,
         "Closures that ran twice count twice in the right answers. Add up what they return": ran_right / of,
-        "Parts with the same answers all count: was one left out as a duplicate": float(_of_a_set(truth)),
+        "Parts with the same answers all count: was one left out as a duplicate?": float(_of_a_set(truth)),
         "That is the number of right answers; expected their share": right,
         "That is the share of wrong answers": 1 - right / of,
+        "right_in returns the right answers first, then the examples": of / right,
+        "Parts differ in size: add up the examples of all parts, the first part's size is not theirs":
+            right / (len(truth) * truth[0][1]),
+        "Parts differ in size: add up the examples of all parts, the last part's size is not theirs":
+            right / (len(truth) * truth[-1][1]),
         "A share is a number from 0 to 1, not in per cent": 100 * right / of,
         "`//` drops the fraction: divide with `/`": right // of,
         "That is the last part alone": truth[-1][0] / truth[-1][1],

@@ -3,15 +3,17 @@
 The check plays the run, with the same gradient at every step. Lab 09 shows real losses and their cause.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_named, has_keys, number, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
@@ -21,8 +23,7 @@ NAMES = {"counter": COUNTER, "weights": WEIGHTS}
 LABS_RATE = 0.1  # the notebook's global rate, unlike the argument
 WHOLE = 1e-9  # tolerance for a whole number of updates
 DRIFT = 1e-5  # error of many small float32 steps, as a share of the way; far above one rounding (6e-8)
-_ZERO = "Where the gradient is 0 the weight does not move, and 0 / 0 is NaN: leave that element out."
-_ADVICE = {"cannot convert float NaN": _ZERO, "cannot convert float infinity": _ZERO}
+_NO_NUMBER = ("cannot convert float NaN", "cannot convert float infinity")
 UNROUNDED = 1e-3  # tolerance for a slip's number, which is float32 and perhaps unrounded
 
 
@@ -43,6 +44,15 @@ class PlayedRun:
     drift: float = 0.0
 
     @property
+    def divided_by_zero(self) -> str:
+        """Return why an audit of this run divides by 0."""
+        if not self.gradient.all():
+            return "Where the gradient is 0 the weight does not move, and 0 / 0 is NaN: leave that element out."
+        if (self.gradient < 0).all():
+            return "All elements of the gradient are negative here: leave out only those that are 0."
+        return "The gradient's elements add up to 0 here, so their mean is 0: divide element by element, then take the mean."
+
+    @property
     def after(self) -> np.ndarray:
         landed = sum(self.made) - self.weights
         return (self.before - np.float32(self.rate * landed * (1 + self.drift)) * self.gradient).astype("float32")
@@ -57,7 +67,8 @@ def audit(arena: Arena, fn: Callable) -> Iterable[Case]:
     cases = []
     for run in _runs(arena.draws.getrandbits(62)):
         args = (list(run.made), sum(run.made) - run.counter, run.before, run.after, run.rate, run.gradient)
-        cases.append(Case(run.name, partial(arena.call, fn, *args), partial(_examine, run=run), _ADVICE))
+        advice = dict.fromkeys(_NO_NUMBER, run.divided_by_zero)
+        cases.append(Case(run.name, partial(arena.call, fn, *args), partial(_examine, run=run), advice))
     return cases
 
 
@@ -83,12 +94,33 @@ def _runs(seed: int) -> Iterator[PlayedRun]:
     name = "closures of several updates each"
     yield PlayedRun(name, several, counter=7, weights=4, gradient=small, rate=0.01, before=nothing, drift=DRIFT)
 
+    many = generator.integers(150, 200, 300).tolist()
+    start = generator.integers(-9, 9, 4).astype("float32")
+    lost = int(generator.integers(300, 400))
+    name = "tens of thousands of updates, and the gradient adds up to 0"
+    cancelling = generator.permutation(np.array([1.0, -1.0, 2.0, -2.0], "float32"))
+    yield PlayedRun(name, many, counter=0, weights=lost, gradient=cancelling, rate=0.001, before=start)
+
+    negative = -generator.integers(2, 9, (2, 2)).astype("float32") / 2
+    name = "the gradient is negative everywhere"
+    yield PlayedRun(name, [1] * steps, counter=2, weights=9, gradient=negative, rate=0.25, before=start.reshape(2, 2))
+
 
 def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not has_keys(got, *NAMES):
         return {COUNTER: f'expected a dict with "counter" and "weights", got {shown(got)}', WEIGHTS: UNEXAMINED}
-    return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
+    complaints = {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
+    complaints[WEIGHTS] = complaints[WEIGHTS] or _changed(ended.inputs, run)
+    return complaints
+
+
+def _changed(inputs: Sequence[Any], run: PlayedRun) -> Complaint:
+    """Return the complaint about an audit that changed one of its arrays, or None."""
+    made, _, before, after, _, gradient = inputs
+    given = {"made": (made, run.made), "before": (before, run.before), "after": (after, run.after)}
+    given["gradient"] = gradient, run.gradient
+    return first_complaint(changed(left, handed_in, name) for name, (left, handed_in) in given.items())
 
 
 def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
@@ -102,7 +134,7 @@ def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
 
     complaint = f'"{name}": {made} updates were made and {made - lost} arrived, so {lost} are lost; got {value:g}'
     if not np.isfinite(value):
-        return f"{complaint}. Where the gradient is 0 the weight does not move: leave that element out"
+        return f"{complaint}. {run.divided_by_zero}"
 
     if abs(value - lost) < 0.5:
         return f"{complaint}. Updates are lost in whole numbers, and floats are a little off: round"
@@ -129,13 +161,15 @@ def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, f
 
     start = -run.after[used] / update
     from_zero = [made - round(float(there)) for there in (start[0], start[-1], start.mean())]
-    begun = min(from_zero, key=lambda b: abs(b - value))
+
+    def nearest(slips: Iterable[float]) -> float:
+        return min(slips, key=lambda slip: abs(slip - value))
 
     return every | {
         "Floats are a little off, and int cuts 41.999 down to 41: round": made - int(each.min()),
         "Floats are a little off, and ceil lifts 42.001 up to 43: round": made - int(np.ceil(each.max())),
         "One update moves a weight by rate times its gradient, and the gradient is not 1 here":
-            made - round(moved.max() / run.rate),
+            nearest(made - round(float(way) / run.rate) for way in (moved.max(), moved.min(), moved[used][0], moved.flat[-1])),
         "One update moves a weight by rate times its gradient; the mean of all elements mixes their signs":
             made - round(moved.mean() / run.rate),
         "One update moves a weight by rate times its gradient; the rate was left out":
@@ -145,7 +179,7 @@ def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, f
             made - round((np.abs(each) * np.sign(update)).mean()),
         "Updates that were made and did not arrive are lost; `iterations` has its own losses":
             run.weights - run.counter,
-        "The weights did not begin at 0: measure the way from before to after": begun,
+        "The weights did not begin at 0: measure the way from before to after": nearest(from_zero),
         "Where the gradient is 0 the weight does not move: leave that element out": made - round(each.sum() / run.gradient.size),
         "A step goes against the gradient: before - after": made + made - lost,
     }  # fmt: skip

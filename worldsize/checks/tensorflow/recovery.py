@@ -37,7 +37,8 @@ class RecoveryPlan:
     """A training of `steps` steps with recovery, and a checkpoint after `every`; the server is lost at the attempts in `lost`.
 
     `after`: the steps that an earlier chief was asked for, in another process. `eager`: steps run while the chief still
-    schedules, so that `schedule` raises the loss. `broken`: the step whose error is not the loss of a server.
+    schedules, so that `schedule` raises the loss. `broken`: the step whose error is not the loss of a server. `twice`: a step of
+    the first round runs twice, as after the loss of a worker.
     """
 
     steps: int
@@ -46,15 +47,18 @@ class RecoveryPlan:
     after: int = 0
     eager: bool = False
     broken: int = 0
+    twice: bool = False
 
 
 # case name -> (properties, plan)
 FIRST = {
     "10 steps, every 4": ((DONE,), RecoveryPlan(10, 4)),
+    "3 steps, every 5": ((DONE,), RecoveryPlan(3, 5)),
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
     "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
     "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
     "10 steps, every 4, step 7 raises InvalidArgumentError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
+    "10 steps, every 4, a step of the first round runs twice": ((DONE,), RecoveryPlan(10, 4, twice=True)),
 }
 # only a chief in another process shows that there were checkpoints: a lost server can be survived without any
 LATER = {
@@ -134,7 +138,7 @@ class PlayedServer:
         if len(self._lost) >= MOST_STARTS:
             return None
 
-        self._coordinators.append(PlayedCoordinator(self._seed))
+        self._coordinators.append(PlayedCoordinator(self._seed, repeats=self.plan.every * self.plan.twice))
         self._lost.append(False)
         self._added.append([])
         return len(self._lost) - 1
@@ -145,6 +149,8 @@ class PlayedServer:
         return self._coordinators[server].schedule()
 
     def next(self, server: int) -> int | None:
+        if self.waves:  # a step runs twice in the first round alone
+            self._coordinators[server].repeats = 0
         return self._coordinators[server].next()
 
     def stop(self, server: int) -> None:
@@ -283,6 +289,8 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
     if step == GONE:
         return complaint + "That state was lost with its server."
     if step > plan.steps:
+        if plan.twice:
+            return f'{complaint}A step ran twice, and state["step"] counts both. Go by state["step"], not by your own counter.'
         if plan.after or plan.lost:
             return f"{complaint}Steps that a checkpoint holds are done: schedule min(every, steps left)."
         return f"{complaint}The last round may be shorter: schedule min(every, steps left)."
@@ -292,7 +300,7 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
 
 
 def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
-    if row["unsaved"] > plan.every:
+    if row["unsaved"] > plan.every + plan.twice:
         return (
             f"{row['unsaved']} steps ran without a checkpoint in `folder`, although every={plan.every}: schedule at most "
             f"that many, join, save."
@@ -303,7 +311,7 @@ def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
         last = "there is none in the folder" if row["saved"] == NONE else f"it holds step {row['saved']}"
         return (
             f"the newest checkpoint at the end: expected it to hold step {plan.steps}, but {last}. Steps have run when join "
-            f"returns: save after join."
+            f"returns: save after each join, also after the last one."
         )
     return None
 
@@ -313,7 +321,8 @@ def _wrong_weights(got: Any, server: PlayedServer) -> Complaint:
     whole = [steps for steps in server.ends() if len(steps) == server.plan.steps]
     if not whole:
         ran = " or ".join(sorted({str(len(steps)) for steps in server.ends()}))
-        return f"state[\"step\"] says {server.plan.steps}, but {ran} steps ran and were not lost"
+        twice = "; one of them ran twice: only the steps themselves may count state[\"step\"]" * server.plan.twice
+        return f"state[\"step\"] says {server.plan.steps}, but {ran} steps ran and were not lost{twice}"
 
     sums = [np.sum(steps, axis=0).astype("float32") for steps in whole]
     if any(same(got, expected) for expected in sums):

@@ -13,12 +13,13 @@ from typing import Any
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, of_both
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import has_keys, kind_in_words
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 CLUSTER = "the cluster has every host in its place"
 TASK = "each task names itself"
-PLANS = ((3, 0), (6, 2), (1, 0))  # (hosts, parameter servers)
+PLANS = ((3, 0), (6, 2), (1, 0), (2, 1))  # (hosts, parameter servers)
 DRAWN = ((2, 9), (1, 4))  # ranges of workers, besides the chief, and of parameter servers
 
 Jobs = dict[str, list[str]]
@@ -36,7 +37,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Iterable[Case]:
         numbers = arena.draws.sample(range(10, 100), count)
         lowest = numbers.pop(numbers.index(min(numbers)))
         numbers.insert(count - ps - 1, lowest)  # the last worker: an answer that sorts hosts or workers fails
-        hosts = [f"node{number}:2222" for number in numbers]
+        hosts = [f"node{number}:{arena.draws.randrange(2000, 9000)}" for number in numbers]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         name = f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0"
         cases.append(Case(name, partial(_called, arena, fn, hosts, ps), partial(_examine_all, hosts=hosts, jobs=jobs)))
@@ -44,8 +45,8 @@ def cluster_config(arena: Arena, fn: Callable) -> Iterable[Case]:
 
 
 def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
-    """Call `cluster_config` once for each host; return the first call that fails, or all answers."""
-    returned = []
+    """Call `cluster_config` once for each host; return the first call that fails, or all answers, and the hosts after each."""
+    returned, inputs = [], []
     for rank in range(len(hosts)):
         ended = arena.call(fn, list(hosts), ps, rank)
         if ended.state == "not yet":
@@ -53,14 +54,17 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
         if ended.state != "done":
             return replace(ended, message=f"rank {rank}: {ended.message}")
         returned += ended.returned
-    return ArenaResult("done", returned=tuple(returned))
+        inputs.append(ended.inputs[0])
+    return ArenaResult("done", returned=tuple(returned), inputs=tuple(inputs))
 
 
 def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
     """Return, by property, the first complaint over all hosts; UNEXAMINED where a host's TF_CONFIG could not be read."""
     complaints: dict[str, Complaint] = dict.fromkeys(cluster_config.points)
-    for rank, text in enumerate(ended.returned):
-        for name, complaint in _examine(text, hosts, jobs, rank).items():
+    for rank, (text, after) in enumerate(zip(ended.returned, ended.inputs, strict=True)):
+        found = _examine(text, hosts, jobs, rank)
+        found[CLUSTER] = found[CLUSTER] or changed(after, hosts, "hosts")
+        for name, complaint in found.items():
             if complaint:
                 complaint = f"rank {rank}: {complaint}"
             complaints[name] = of_both(complaints[name], complaint)

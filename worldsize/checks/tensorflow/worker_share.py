@@ -23,12 +23,14 @@ from worldsize.units import count as counted
 STEPS = "every worker has the same number of steps"
 BATCH = "the workers' parts of a step are one global batch"
 EQUAL = "each worker takes an equal part of it"
-PLANS = (  # (examples, global batch, workers, whether the data set knows its length)
-    (11, 4, 2, True), (10, 4, 2, True), (14, 6, 3, True), (7, 3, 1, True), (14, 4, 2, False)
-)
+PLANS = (  # (examples, global batch, workers, whether the data set knows its length, whether an example has two features)
+    (11, 4, 2, True, False), (10, 4, 2, True, False), (14, 6, 3, True, False), (7, 3, 1, True, False),
+)  # fmt: skip
+UNKNOWN_LENGTH = (14, 4, 2, False, False)
 # The first plan, for two workers: ranges of steps, and of a worker's examples in a step. Randomly ordered examples give its
 # batches with chance 4!³ / 12! = 1 / 34,650 at most, and those of all six plans below 1e-12.
 DRAWN = ((3, 8), (2, 9))
+WIDE = ((4, 6), (1, 3))  # ranges of workers, and of a worker's examples in a step, where an example has two features
 UNKNOWN = (
     " The length of this data set is unknown, as when it reads from a stream: len() raises and cardinality() is "
     "negative. Use drop_remainder=True instead."
@@ -48,12 +50,14 @@ def worker_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     """
     first = arena.draws.randrange(100, 1000)
     steps, part = (arena.draws.randint(*span) for span in DRAWN)
-    asked = [(2 * part * steps, 2 * part, 2, True), *PLANS]
+    workers, rows = (arena.draws.randint(*span) for span in WIDE)
+    wide = (2 * workers * rows + 1, workers * rows, workers, True, True)
+    asked = [(2 * part * steps, 2 * part, 2, True, False), *PLANS, wide, UNKNOWN_LENGTH]
     plans = {}
     for plan in asked:
-        examples, batch, workers, known = plan
+        examples, batch, workers, known, has_two = plan
         name = f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}"
-        plans[name if known else f"{name}, of unknown length"] = plan
+        plans[name + ", of unknown length" * (not known) + ", of two features each" * has_two] = plan
 
     def run() -> ArenaResult:
         return arena.tensorflow(fn, [{"plans": asked, "first": first, "factor": FACTOR}], driver=readings)
@@ -61,7 +65,7 @@ def worker_share(arena: Arena, fn: Callable) -> Iterable[Case]:
     right = set(worker_share.points)  # in all plans of known length, which come first
 
     def examine(name: str, tables: Sequence[Any]) -> dict[str, Complaint]:
-        *plan, known = plans[name]
+        *plan, known, _ = plans[name]
         complaints = _wrong(tables, first, *plan)
         if known:
             right.difference_update(tried for tried, complaint in complaints.items() if complaint is not None)
@@ -116,6 +120,11 @@ def _no_steps(table: Any) -> Complaint:
         numbers, labels = parts
         if not isinstance(numbers, (tuple, list)) or not isinstance(labels, (tuple, list)):
             return f"step {step}: got a single example, expected a batch: is `batch` missing?"
+        if len(numbers) != len(labels):
+            return (
+                f"step {step}: {counted(len(numbers), 'example')} came with {counted(len(labels), 'label')}: cut along the first "
+                f"dimension, and keep an example's features together"
+            )
         if numbers and isinstance(numbers[0], (tuple, list)):
             return f"step {step}: these are batches of batches; batch once"
         if [FACTOR * n for n in numbers] != list(labels):
