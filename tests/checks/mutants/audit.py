@@ -116,10 +116,18 @@ answers.mistake("counts_on_from_the_counter", {"sum(made) - round": "iterations 
     '"weights"', "`iterations` has its own losses")
 answers.mistake("divides_mean_by_mean", {
     "used = gradient != 0": "",
-    "((before - after)[used] / (rate * gradient[used])).mean()": "(before - after).mean() / (rate * gradient.mean())",
+    "there = ((before - after)[used] / (rate * gradient[used])).mean()": """
+        with np.errstate(all="ignore"):
+            there = (before - after).mean() / (rate * gradient.mean())
+    """,
 }, "the gradient adds up to 0", "their mean is 0: divide element by element")
-answers.mistake("looks_at_positive_elements_alone", {"gradient != 0": "gradient > 0"},
-    "the gradient is negative everywhere", "leave out only those that are 0")
+answers.mistake("looks_at_positive_elements_alone", {
+    "gradient != 0": "gradient > 0",
+    "there = ((before - after)[used] / (rate * gradient[used])).mean()": """
+        with np.errstate(all="ignore"):
+            there = ((before - after)[used] / (rate * gradient[used])).sum() / used.sum()
+    """,
+}, "the gradient is negative everywhere", "leave out only those that are 0")
 answers.mistake("adds_updates_up_in_16_bits", {
     "used = gradient != 0": "used = gradient != 0\nmade = np.array(made, np.int16)",
     '"counter": sum(made)': '"counter": int(np.sum(made, dtype=np.int16))',
