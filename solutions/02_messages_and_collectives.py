@@ -17,6 +17,7 @@ import json
 import math
 import os
 import random
+import statistics
 import time
 from datetime import timedelta
 
@@ -357,8 +358,8 @@ figures.replay(
 # %% [markdown]
 # The same number of messages and of bytes; but in the tree several ranks send at once. By the formulas: a star
 # $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
-# start together, and the clock runs until the last one is done. The *fastest* of a few tries counts: whatever else
-# this machine does meanwhile can only add time.
+# start together, and the clock runs until the last one is done. Star and tree take turns, a few times, and the *middle*
+# time counts. A line on each bar goes from the fastest try to the slowest. Where two such lines overlap, it is a tie.
 
 # %%
 # Helper: a stopwatch on every rank
@@ -386,18 +387,33 @@ def stopwatch(fabric, collectives, sizes, tries):
 # %%
 # Helper: race collectives over a link
 def race(n, contestants, sizes, link):
-    """{name: [seconds for each size]}; None for what is not written yet."""
+    """{name: [the seconds of all tries, for each size]}; None for what is not written yet."""
     laps = launch(stopwatch, n, args=(list(contestants.values()), sizes, tries), link=link).results
 
-    def fastest(size, name):
+    def slowest_rank(size, name):
         by_try = list(zip(*(laps[rank][size][name] for rank in range(n))))
-        return None if None in by_try[0] else min(map(max, by_try))
+        return None if None in by_try[0] else list(map(max, by_try))
 
-    return {name: [fastest(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+    return {name: [slowest_rank(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
 
 def times(one, other):
     """How many times as long the first took; None where one of them is not written yet."""
     return one / other if one and other else None
+
+# %%
+# Helper: the bars of a race
+def middle(seconds):
+    """The median of some tries; None for what is not written yet."""
+    return seconds and statistics.median(seconds)
+
+def bars_of(laps, formulas, size_bytes):
+    """A bar for each contestant of {number of ranks: race}: the middle try, all tries, and the formula if there is one."""
+    bars = []
+    for n, raced in laps.items():
+        for name, (own,) in raced.items():
+            foretold = formulas[name](n, size_bytes, slow) if name in formulas else None
+            bars.append(figures.Timing(name, middle(own), foretold, n, repeats_s=own or ()))
+    return bars
 
 # %%
 lab.predict("tree", f"{n} ranks, {tensor_bytes / 1e3:g} kB: how many times as long as the tree does the star take?", "times")
@@ -405,12 +421,8 @@ lab.predict("tree", f"{n} ranks, {tensor_bytes / 1e3:g} kB: how many times as lo
 # %%
 formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
 laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
-lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))
-bars = [
-    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
-    for n in worlds
-    for name in broadcasts
-]
+lab.measure("tree", times(middle(laps[n]["star"][0]), middle(laps[n]["tree"][0])))
+bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
     figures.answered("A broadcast: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
@@ -446,10 +458,10 @@ lead = times(simulated["star"][-1][1], simulated["tree"][-1][1])
 lab.measure("thousand", lead)
 answer = None
 if lead:
-    apart = [abs(laps[k][name][0] / dict(simulated[name])[k] - 1) for k in worlds for name in broadcasts]
+    apart = [abs(middle(laps[k][name][0]) / dict(simulated[name])[k] - 1) for k in worlds for name in broadcasts]
     answer = f"{100 * max(apart):.0f} % apart at most; {many[-1]:,} ranks: star {lead:.3g} times tree"
 figures.curves(
-    [figures.Curve(name, [(k, laps[k][name][0]) for k in worlds], simulated=simulated[name]) for name in broadcasts],
+    [figures.Curve(name, [(k, middle(laps[k][name][0])) for k in worlds], simulated=simulated[name]) for name in broadcasts],
     figures.answered("Do real and simulated ranks agree, and how far apart are star and tree at the end?", answer),
     x="ranks", y="time of a broadcast (s)", log=True,
 )
@@ -477,7 +489,7 @@ lab.predict("tiny", f"{n} ranks, 1 kB, 20 ms: how many times as long as the star
 
 # %%
 sizes = [1_000, 100_000, 400_000, 800_000]
-sweep = race(n, broadcasts, sizes, far)
+sweep = {name: list(map(middle, by_size)) for name, by_size in race(n, broadcasts, sizes, far).items()}
 lab.measure("tiny", times(sweep["tree"][0], sweep["star"][0]))
 
 # %%
@@ -582,12 +594,8 @@ lab.predict("reduce", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many 
 reduces = {"star": star_reduce, "tree": tree_reduce}
 formulas = {"star": cost.reduce_star, "tree": cost.reduce_tree}
 laps = {n: race(n, reduces, [tensor_bytes], slow) for n in worlds}
-lab.measure("reduce", laps[n]["tree"][0] and 1e3 * laps[n]["tree"][0])
-bars = [
-    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
-    for n in worlds
-    for name in reduces
-]
+lab.measure("reduce", laps[n]["tree"][0] and 1e3 * middle(laps[n]["tree"][0]))
+bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
     figures.answered("A reduce: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
@@ -638,12 +646,8 @@ lab.predict(
 gathers = {"star": star_gather, "tree": tree_gather}
 formulas = {"star": cost.gather_star, "tree": cost.gather_tree}
 laps = {n: race(n, gathers, [tensor_bytes], slow) for n in worlds}
-lab.measure("gather", times(laps[n]["star"][0], laps[n]["tree"][0]))
-bars = [
-    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
-    for n in worlds
-    for name in gathers
-]
+lab.measure("gather", times(middle(laps[n]["star"][0]), middle(laps[n]["tree"][0])))
+bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
     figures.answered("A gather: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
@@ -738,12 +742,8 @@ def of_tables(exchange):
 exchanges = {"one after the other": of_tables(one_after_the_other), "all at once": of_tables(all_to_all)}
 table = 4 * tensor_bytes
 laps = {n: race(n, exchanges, [table], slow) for n in worlds}
-lab.measure("all_to_all", times(laps[n]["one after the other"][0], laps[n]["all at once"][0]))
-bars = [
-    figures.Timing(name, laps[n][name][0], cost.all_to_all(n, table, slow) if name == "all at once" else None, n)
-    for n in worlds
-    for name in exchanges
-]
+lab.measure("all_to_all", times(middle(laps[n]["one after the other"][0]), middle(laps[n]["all at once"][0])))
+bars = bars_of(laps, {"all at once": cost.all_to_all}, table)
 figures.race(
     bars,
     figures.answered("An all-to-all: does the order matter, and does it depend on the number of ranks?", figures.quicker(bars)),
@@ -763,7 +763,8 @@ figures.messages(run)
 #
 # All predictions so far needed $\alpha$ and $B$. On a real cluster nobody tells you these; you **measure** them.
 # Below, the computer draws a link at random and does not say which. Two ranks play ping-pong over it with messages of
-# many sizes. The time of one message is half a round trip, and again the fastest of several tries counts.
+# many sizes. The time of one message is half a round trip. Here the *fastest* of several tries counts: whatever else this
+# machine does meanwhile can only add time.
 
 # %%
 from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden

@@ -1,5 +1,7 @@
 """Answers that labs share: which rows grow, and whether two runs stay the same, with words for every outcome."""
 
+from dataclasses import replace
+
 import pytest
 
 from worldsize import figures
@@ -60,3 +62,9 @@ def bars(*seconds):
 )
 def test_of_two_the_faster_one_is_told_in_the_first_group_and_in_the_last(seconds, words):
     assert figures.quicker(bars(*seconds)) == words
+
+
+def test_two_whose_repetitions_overlap_tie():
+    repeats = [(0.8, 1.0, 1.6), (1.1, 1.5, 1.7), (2.9, 3.0, 3.1), (1.9, 2.0, 2.1)]
+    rows = [replace(bar, repeats_s=own) for bar, own in zip(bars(1.0, 1.5, 3.0, 2.0), repeats, strict=True)]
+    assert figures.quicker(rows) == "2 ranks: a tie; 8 ranks: tree, 1.5 times"

@@ -77,24 +77,29 @@ def first(bars: Iterable[Any]) -> str | None:
     return f"{findings.both(names)}{' tie' * (len(names) > 1)}"
 
 
+def _tie(bar: Any, other: Any) -> bool:
+    overlap = bool(bar.repeats_s and other.repeats_s) and not findings.apart(bar.repeats_s, other.repeats_s)
+    return overlap or findings.tie(bar.measured_s, other.measured_s)
+
+
 def quicker(bars: Iterable[Any]) -> str | None:
     """Say which of two is faster in the first group of bars and in the last: "2 ranks: a tie; 8 ranks: tree, 1.7 times".
 
-    `bars` are the `Timing` of a race, two in a group.
+    `bars` are the `Timing` of a race, two in a group. Bars whose repetitions overlap tie.
     """
-    groups: dict[str, dict[str, float]] = {}
+    groups: dict[str, list[Any]] = {}
     for bar in bars:
         if bar.measured_s is None:
             return None
-        groups.setdefault(bar.at, {})[bar.name] = bar.measured_s
+        groups.setdefault(bar.at, []).append(bar)
 
     places = list(dict.fromkeys([*groups][:1] + [*groups][-1:]))
     faster, leads = {}, {}
     for place in places:
-        first, second = sorted(groups[place], key=groups[place].__getitem__)
-        if not findings.tie(groups[place][first], groups[place][second]):
-            faster[place] = first
-            leads[place] = f"{units.times(groups[place][second] / groups[place][first])} times"
+        first, second = sorted(groups[place], key=lambda bar: bar.measured_s)
+        if not _tie(first, second):
+            faster[place] = first.name
+            leads[place] = f"{units.times(second.measured_s / first.measured_s)} times"
 
     winners = set(faster.values())
     if not winners:
