@@ -27,6 +27,8 @@ def as_number(rank: int, got: Any, right: np.ndarray) -> str:
         return "Something on the way had a wider dtype: give buffers the dtype of the input."
     if not np.isfinite(got).all():
         return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
+    if got.dtype.kind in "iu" and right.dtype.kind in "iu":  # whole numbers are compared exactly, but may have been floats
+        got, right = got.astype(float), right.astype(float)
     largest = float(np.abs(right).max(initial=0.0))
     if same(got, right, ONCE_SINGLE, ONCE_SINGLE * largest):
         return "Numbers that went through float32 are off by this much: give buffers the dtype of the input."
