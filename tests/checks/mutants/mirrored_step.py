@@ -99,7 +99,11 @@ answers.mistake("add_n_of_no_penalties", {"sum(model.losses)": "tf.add_n(model.l
 answers.mistake("adds_up_the_values_of_replicas", {
     'strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
         "sum(strategy.run(on_replica, args=(x, y)).values)",
-}, "1 replica, in a tf.function: AttributeError", "With one replica strategy.run returns a plain value")
+}, "1 replica, eager: AttributeError", "With one replica strategy.run returns a plain value")
+answers.mistake("makes_it_a_number_of_python", {
+    'return strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
+        'return float(strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None))',
+}, "2 replicas, in a tf.function: TypeError")
 answers.mistake("means_of_its_own",
     {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.reduce_mean(per_example(model, x, y))"},
     "The step is 2 times", "either each replica takes the mean over its own examples")
