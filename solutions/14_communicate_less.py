@@ -5,7 +5,7 @@
 # the largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or
 # if ranks with different data train alone for long; and say below which bandwidth each way pays.
 #
-# **Minutes:** 195 (two sittings: 95 up to “PyTorch's own”, then 100) · **Points:** 6 · **Prerequisites:** Lab 04 (averaged
+# **Minutes:** 200 (two sittings: 100 up to “Fewer messages”, then 100) · **Points:** 6 · **Prerequisites:** Lab 04 (averaged
 # gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
@@ -127,19 +127,20 @@ ring_bytes = cost.bytes_ring_all_reduce(ranks, 4 * numbers)
 lab.predict(
     "waits",
     f"A step computes {work_s * 1e3:g} ms, then each of {ranks} ranks sends {ring_bytes / 1e3:.0f} kB over 10 MB/s. "
-    f"What part of a real step goes into anything but these {work_s * 1e3:g} ms?", "%",
+    f"Which share of a real step is not these {work_s * 1e3:g} ms, but sending, the real gradient and overhead?", "%",
 )
 
 # %%
 run = launch(train, ranks, args=(plain, 4, 0, work_s), link=Link("10 MB/s"))
 step_s = run[0][-1][1] / run[0][-1][0]
 lab.measure("waits", 100 * (1 - work_s / step_s))
-print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it goes into anything but these {work_s * 1e3:g} ms")
+print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not these {work_s * 1e3:g} ms;",
+      f"the bytes alone need {ring_bytes / 10e6 * 1e3:.0f} ms")
 figures.timeline(run)
 
 # %% [markdown]
-# In a data centre this is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. But models
-# grow, and some people train over the internet. Whoever cannot buy bandwidth must send less.
+# In a data centre this waiting is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. But
+# models grow, and some people train over the internet. Whoever cannot buy bandwidth must send less.
 #
 # There are three ways: **fewer bits** a number, **fewer numbers**, and **fewer messages**.
 
@@ -221,7 +222,7 @@ figures.bands(losses("plain", "bf16"), asks, x="step", y="loss on test images", 
 #
 # **Quantization** goes further: it sends a **code**, a small whole number, for each value, and for each **block** of values one
 # **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are only two, +1 and
-# −1. The bf16 numbers were added up on their way round a ring. What if codes are?
+# −1. The bf16 numbers were added up on their way round a ring. What happens if codes are added up so?
 
 # %%
 def eight_bits(x):
@@ -253,7 +254,7 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 # %%
 lab.predict(
     "one_bit",
-    f"{ranks} ranks, a bit a number, and 4 bytes for each block of {block}. How many times less than plain does a rank send?",
+    f"{ranks} ranks, a bit a number, and 4 bytes for each block of {block}. How many times fewer bytes than plain is that?",
     "times",
 )
 
@@ -334,7 +335,7 @@ figures.bands(
 # <details><summary>Compare</summary>By its last residual, after many steps as after one: each step sends gradient + old
 # residual − new residual, and in the sum all residuals but the last cancel.</details>
 #
-# 1 bit of 32 is the end of this road. The next way goes further.
+# Fewer than 1 bit a number cannot be sent in this way. The next way leaves most numbers out.
 
 # %% [markdown]
 # ## Fewer numbers: the largest
@@ -351,13 +352,13 @@ print(f"the largest {share:.0%} of a gradient hold {squares:.0%} of its squares"
 
 # %%
 lab.predict(
-    "top_k", f"{ranks} ranks, 1 % of the numbers, with indices. How many times less than plain does a rank send?", "times"
+    "top_k", f"{ranks} ranks, 1 % of the numbers, with indices. How many times fewer bytes than plain does a rank send?", "times"
 )
 
 # %% [markdown]
 # And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and may never be sent. So keep
-# them as a residual again, and add it to the next gradient. A small number that always points the same way grows there, until
-# it is among the largest.
+# them as a residual again, and add it to the next gradient. A small number that always has the same sign adds up in the
+# residual, until it is among the largest.
 #
 # <details><summary>Hint 1</summary><code>total.abs().topk(k).indices</code>. Send the values with their signs.</details>
 # <details><summary>Hint 2</summary>Two all-gathers of n · k numbers: one of values in the gradient's dtype, one of
@@ -432,7 +433,7 @@ if "top 1 %" in trained:
 # %% [markdown]
 # ### When the largest are wrong
 #
-# It can be worse than slow. Three ranks learn three weights; rank $i$'s loss is
+# Without feedback, top-k can be worse than slow. Three ranks learn three weights; rank $i$'s loss is
 # $\langle a_i,x\rangle^2+\frac14\lVert x\rVert^2$ with $a_i$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are
 # lowest at $x=0$. At $x=(1,1,1)$ rank 0's gradient is $\frac12(-11,9,9)$, and the others' are like it. Each rank sends its
 # largest number, $k=1$.
@@ -639,8 +640,8 @@ lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P an
 def power_sgd_average(fabric, gradient, residual, q):
     """One step of PowerSGD on M = gradient + residual, [rows, columns], from q, [columns, r], the same on all ranks.
 
-    Returns the mean P Qᵀ, this rank's new residual M - P Qᵀ, and the Q for the next step. Two all-reduces. What is handed in
-    stays as it is.
+    Returns the mean P Qᵀ, this rank's new residual M - P Qᵀ (or M - P Pᵀ M, with its own Mᵀ P: both have one mean over the
+    ranks), and the Q for the next step. Two all-reduces. What is handed in stays as it is.
     """
     ### BEGIN SOLUTION
     m = gradient + residual
@@ -655,8 +656,8 @@ check.power_sgd_average(power_sgd_average)
 
 # %% [markdown]
 # One step of power iteration is crude. With a warm start the steps of a training add up to many. To see it, hand in the same
-# gradient twelve times, without residuals: with the $Q$ of the call before, or with a new random one each time. The goal is the
-# best there is, from a singular value decomposition.
+# gradient twelve times, without residuals: with the $Q$ of the call before, or with a new random one each time. Nothing of this
+# rank is nearer to $M$ than the singular value decomposition's matrix, so its distance is drawn too.
 
 # %%
 def repeated(fabric, matrix, warm, calls):
@@ -764,12 +765,12 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# It knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a function of
+# DDP knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a function of
 # another name, the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
-# `start_powerSGD_iter`, the step from which it compresses. Its default is 1,000.
+# `start_powerSGD_iter`, the step from which it compresses. Once we leave it as it comes, once we set it to 2.
 
 # %%
-lab.predict("default", f"powerSGD_hook as it comes, {steps} steps: how many times less than plain does it send?", "times")
+lab.predict("default", f"powerSGD_hook as it comes, {steps} steps: how many times fewer bytes than plain does it send?", "times")
 
 # %%
 def wrapped_bf16(_, bucket):
@@ -801,7 +802,8 @@ for name in ("plain", "bf16", "PowerSGD"):
 lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, as it comes"]))
 
 # %% [markdown]
-# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and at least
+# `start_powerSGD_iter` comes as 1,000, so in a shorter training nothing is compressed. With 2, two things differ from yours.
+# PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and at least
 # its first two steps are plain, which costs some. Which matters more in so short a training? The late start has a reason: its
 # documentation says that training is most sensitive to inexact gradients at the beginning. It suggests a tenth of all steps.
 
@@ -827,7 +829,8 @@ def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
     """Rounds 0, 1, … of train_locally(weights, round), each from the same weights on all ranks, and an outer step after each.
 
     The outer gradient is the start minus the mean of the ranks' ends. The step is torch.optim.SGD's, with Nesterov momentum.
-    One all-reduce a round. Returns the weights; those that were handed in stay as they are.
+    One all-reduce a round. Returns the weights; those that were handed in stay as they are, and so does what train_locally
+    returns.
     """
     ### BEGIN SOLUTION
     velocity = torch.zeros_like(weights)
@@ -904,8 +907,8 @@ figures.bands(
 
 # %% [markdown]
 # Alone, each rank follows the noise of its own draws, and nothing holds the ranks together until the round is over. Does that
-# show here? Turn the knobs: with which rounds does it hurt? (With rounds of one step, rate 1 and no momentum, local SGD *is*
-# plain averaging.)
+# show here? Turn the knobs: with which rounds does the loss end higher? (With rounds of one step, rate 1 and no momentum, local
+# SGD *is* plain averaging.)
 
 # %%
 # Helper: one training with other rounds, with knobs
@@ -928,9 +931,9 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 # ### Ranks with other data
 #
 # So far each rank drew from *all* images. Phones, hospitals and shops cannot: each has data of its own. So sort the images by
-# label and give each rank a part. Now each knows only some classes. How much that a rank learns alone must the average take
-# back? That is **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves the
-# weights as far as a step of plain averaging.
+# label and give each rank a part. Now each knows only some classes. Alone, each rank moves towards its own classes; the average
+# undoes a part of that. This lost movement is called **drift**. To see nothing but drift, let the outer step have rate 1 and no
+# momentum: then every step moves the weights as far as a step of plain averaging.
 
 # %%
 parts = labels.argsort(stable=True).tensor_split(ranks)
@@ -992,7 +995,7 @@ figures.bands(
 # on all images. After a step alone the weights differ: each rank's next gradient leads on towards its own classes, and nothing
 # from the others pulls it back.</details>
 #
-# One remedy sends one more tensor a round, with which each rank corrects its steps: SCAFFOLD (Karimireddy and others, 2020).
+# SCAFFOLD (Karimireddy and others, 2020) is a remedy: the ranks send one more tensor a round, with which each corrects its steps.
 
 # %% [markdown]
 # ## When does it pay?
@@ -1023,20 +1026,18 @@ def reached(curve):
     return None
 
 def measured(name):
-    """A way's three numbers with the first seed, of the work only the declared part; the other seeds' steps. None if not yet."""
+    """A way's three numbers, of the work only the declared part, and its steps with each seed. None if not yet."""
     curves = trained[name][0] if name in trained else []
     ends = [reached(curve) for curve in curves]
     if not ends or None in ends:
         return None
-    return {"steps": ends[0][0], "work_s": work_s, "bytes": sent(name), "others": [step for step, _ in ends[1:]]}
+    by_seed = [step for step, _ in ends]
+    return {"steps": median(by_seed), "work_s": work_s, "bytes": sent(name), "by_seed": by_seed}
 
-def winners(raced):
-    """Who is at the target first over the slowest and the fastest links, or nobody: {bandwidth: {name: seconds}}."""
-    first = {}
-    for text, seconds in raced.items():
-        there = {name: took_s for name, took_s in seconds.items() if took_s}
-        first[text] = min(there, key=there.get, default="nobody")
-    return "; ".join(f"{text}: {first[text]}" for text in (bandwidths[0], bandwidths[-1]))
+def winners(bars):
+    """Who is at the target first over the slowest and the fastest links, or nobody."""
+    ends = {text: figures.first(bars[text], most=1) or "nobody" for text in (bandwidths[0], bandwidths[-1])}
+    return "; ".join(f"{text}: {name}" for text, name in ends.items())
 
 # %%
 # Helper: the work of a step, timed in turns
@@ -1067,15 +1068,15 @@ for name, e in entries.items():
     if not e:
         print(f"{name}: not written yet, or not at {target} after {steps} steps")
         continue
-    others = ", ".join(f"{step:.0f}" for step in e["others"])
-    print(f"{name}: {e['steps']:.0f} steps to {target} (other seeds {others}), {e['work_s'] * 1e3:.1f} ms of work, "
-          f"{e['bytes'] / 1e3:.1f} kB")
+    times = [1e3 * (work_s + took_s) for took_s in turns[name]]
+    print(f"{name}: {e['steps']:.0f} steps to {target} ({min(e['by_seed']):.0f} to {max(e['by_seed']):.0f}), "
+          f"{median(times):.1f} ms of work ({min(times):.1f} to {max(times):.1f}), {e['bytes'] / 1e3:.1f} kB")
 
 # %% [markdown]
 # The work of a step was timed just now, the ways in turns, so that whatever else this machine does affects all of them. There
 # was no slow link, so all of a step is work: the real gradient, compressing, handing messages to the system. The declared
-# milliseconds come on top. Steps differ from seed to seed; the race below uses the first seed, so its steps count from here on.
-# Now: below which bandwidth does another way reach the target before plain?
+# milliseconds come on top. Steps differ from seed to seed, and work from round to round: the line gives medians and, in brackets,
+# from the least to the most. Now: below which bandwidth does another way reach the target before plain?
 #
 # <details><summary>Hint</summary>Set both times equal and solve for B. Then think: what if the other way saves no bytes? Over
 # slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
@@ -1085,8 +1086,9 @@ for name, e in entries.items():
 def pays_below(plain, other):
     """The bandwidth, in bytes a second, below which `other` reaches the target before `plain`; math.inf if it does at any.
 
-    0.0 if there is none: `other` is never before plain (a tie is not before), or only above some bandwidth.
-    Each is {"steps": to the target (math.inf: never reached), "work_s": of a step without sending, "bytes": a rank sends a step}.
+    Return 0.0 if `other` is nowhere strictly first, or is first only above some bandwidth. Each is a dict, and stays as it is:
+    {"steps": to the target, with a fraction (math.inf: never reached), "work_s": of a step without sending, "bytes": a rank sends
+    a step}.
     """
     ### BEGIN SOLUTION
     if other["steps"] == math.inf:
@@ -1105,41 +1107,61 @@ check.pays_below(pays_below)
 lab.predict("pays", "From steps, work and bytes: below which bandwidth does top 1 % win against plain?", "MB/s")
 
 # %%
-def below(name, plain="plain"):
-    """Your answer for this way against plain; None where it is not written yet."""
+def bounds(name, plain="plain"):
+    """Your answers for this way against plain, one for each round of the timing; None where it is not written yet."""
     if not (entries[name] and entries[plain]):
         return None
+    pairs = [
+        [{**entries[who], "work_s": work_s + took_s} for who, took_s in zip((plain, name), pair)]
+        for pair in zip(turns[plain], turns[name])
+    ]
     try:
-        return pays_below(entries[plain], entries[name])
+        return sorted(pays_below(*pair) for pair in pairs)
     except NotYet:
         return None
 
+def where(bound):
+    return {0: "at no bandwidth", math.inf: "at any bandwidth"}.get(bound, f"below {bound / 1e6:,.0f} MB/s")
+
 for name in racers[1:]:
-    if below(name) is not None:
-        where = {0: "at no bandwidth", math.inf: "at any bandwidth"}.get(below(name), f"below {below(name) / 1e6:,.0f} MB/s")
-        print(f"{name} wins against plain {where}")
-lab.measure("pays", below("top 1 %") / 1e6 if below("top 1 %") not in (None, math.inf) else None)
+    if found := bounds(name):
+        told_by = dict.fromkeys(map(where, (found[0], found[-1])))
+        print(f"{name} wins against plain", " by one round of the timing, ".join(told_by), "by another" * (len(told_by) > 1))
+middle = median(bounds("top 1 %") or [math.inf])
+lab.measure("pays", middle / 1e6 if middle < math.inf else None)
 
 # %% [markdown]
-# And now the race itself, over real messages on links of three bandwidths. Each way trains until it reaches the target.
+# Where two rounds of the timing say different things, the work of the two ways is too near to tell: one number alone would have
+# decided by luck.
+#
+# And now the race itself, over real messages on links of three bandwidths. Each way trains until it reaches the target, with each
+# seed, one way after the other. Ways whose times overlap tie.
 
 # %%
 # Helper: the race
-def race(bandwidth):
-    """{name: seconds to the target} over links of this bandwidth."""
+def race(fabric, seed):
+    """{name: seconds to the target} with this seed, one way after the other; None where it is not reached."""
     found = {}
-    print(bandwidth, end="", flush=True)
     for name in racers:
-        found[name] = None
         if entries[name]:
             fn, how = ways[name]
-            enough = every * math.ceil((entries[name]["steps"] + 2) / every)
-            with unobserved():  # no picture of each launch
-                run = launch(fn, ranks, args=(how, enough, seeds[0], work_s), link=Link(bandwidth))
-            found[name] = (reached(run[0]) or (None, None))[1]
-            print(f" · {name} {found[name]:.2f} s" if found[name] else f" · {name} not there", end="", flush=True)
-    print()
+            enough = every * math.ceil((entries[name]["by_seed"][seeds.index(seed)] + 2) / every)
+            curve = fn(fabric, how, enough, seed, work_s)
+            found[name] = reached(curve)[1] if curve and reached(curve) else None
     return found
+
+def over(bandwidth):
+    """{name: seconds to the target, for each seed} over links of this bandwidth."""
+    took = {name: [] for name in racers}
+    print(bandwidth, end="", flush=True)
+    for seed in seeds:
+        with unobserved():  # no picture of each launch
+            run = launch(race, ranks, args=(seed,), link=Link(bandwidth))
+        for name, seconds in run[0].items():
+            took[name] += [seconds] if seconds else []
+        print(f" · seed {seed}", end="", flush=True)
+    print()
+    return took
 
 def foretold(name, bandwidth):
     e = entries[name]
@@ -1147,27 +1169,32 @@ def foretold(name, bandwidth):
 
 # %%
 speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
-raced = {text: race(text) for text in bandwidths}
+raced = {text: over(text) for text in bandwidths}
 
 # %% tags=["cover"]
+bars = {
+    text: [
+        figures.Timing(
+            name, median(took) if took else None, foretold(name, speeds[text]) if entries[name] else None,
+            group=text, repeats_s=took,
+        )
+        for name, took in raced[text].items()
+    ]
+    for text in bandwidths
+}
 figures.races(
-    [
-        figures.Timing(name, raced[text][name], foretold(name, speeds[text]) if entries[name] else None, group=text)
-        for text in bandwidths
-        for name in racers
-    ],
-    figures.answered(f"Who is first at a loss of {target}, over slow links and over fast ones?", winners(raced)),
+    [bar for text in bandwidths for bar in bars[text]],
+    figures.answered(f"Who is first at a loss of {target}, over slow links and over fast ones?", winners(bars)),
 )
 
 # %%
 for text in bandwidths:
-    times = {name: seconds for name, seconds in raced[text].items() if seconds}
+    times = {bar.name: bar.measured_s for bar in bars[text] if bar.measured_s}
     if "plain" in times:
-        first, by_formula = min(times, key=times.get), min(times, key=lambda name: foretold(name, speeds[text]))
-        behind = foretold(first, speeds[text]) / foretold(by_formula, speeds[text]) - 1
-        said = "as by the formula" if first == by_formula else f"by the formula {by_formula}, {behind:.0%} before {first}"
-        gain = f", {times['plain'] / times[first]:.1f} times as fast as plain" if first != "plain" else ""
-        print(f"{text}: {first} is first{gain}; {said}")
+        by_formula = min(times, key=lambda name: foretold(name, speeds[text]))
+        gain = times["plain"] / min(times.values())
+        print(f"{text}: first: {figures.first(bars[text])}; by the formula: {by_formula};",
+              f"plain takes {gain:.1f} times as long as the shortest")
     late = {name: seconds / foretold(name, speeds[text]) for name, seconds in times.items()}
     if late and max(late.values()) > 1.3:
         worst = max(late, key=late.get)

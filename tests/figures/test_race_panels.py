@@ -46,6 +46,7 @@ def test_names_whose_runs_overlap_tie_for_first_and_others_do_not():
     assert "Plain and thin tie for first at fast." in picture.alt
     assert figures.first(bars) == "plain and thin tie" and figures.first(bars[2:]) == "slow"
     assert figures.first([*bars[:2], Timing("as thin", 1.1)]) == "3 of 3 tie" and figures.first([Timing("none", None)]) is None
+    assert figures.first(bars, most=1) == "2 of 3 tie"
 
 
 def test_a_prediction_that_names_another_is_told_with_its_condition():

@@ -105,6 +105,14 @@ answers.mistake("steps_before_the_buffer", {
         buffer = momentum * buffer + gradient
     """,
 }, "rate 0.", "This is plain momentum", "with this round's gradient already in the buffer")
+answers.mistake("adds_the_buffer_to_itself", {"(gradient + momentum * buffer)": "(1 + momentum) * buffer"},
+    "rate 0.", "The step is rate · (1 + momentum) · buffer")
+answers.mistake("adds_the_gradient_to_the_buffer", {"(gradient + momentum * buffer)": "(buffer + momentum * gradient)"},
+    "rate 0.", "The step is rate · (buffer + momentum · gradient)")
+answers.mistake("divides_by_two", {"mean(fabric, end)": "all_reduce(fabric, end.clone()) / 2"},
+    "3 ranks, 6 weights", "The sum of the ends was divided by 2, not by the number of ranks")
+answers.mistake("adds_up_in_what_train_locally_returned", {"mean(fabric, end)": "all_reduce(fabric, end) / fabric.world_size"},
+    "the weights are right, but rank 0: the tensor that train_locally returned in round 0 was changed in place")
 answers.mistake("dampens", {"momentum * buffer + gradient": "momentum * buffer + (1 - momentum) * gradient"},
     "rate 0.", "The buffer got (1 − momentum) · gradient")
 answers.mistake("begins_its_buffer_anew", {"buffer = momentum * buffer + gradient": "buffer = gradient"},

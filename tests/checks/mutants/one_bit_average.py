@@ -124,6 +124,12 @@ answers.mistake("scales_by_the_median", {"part.abs().mean()": "part.abs().median
     "the average of step 1", "The scale is the median of a block's sizes")
 answers.mistake("lays_scales_out_one_after_another", {"scales.repeat_interleave(block)": "scales.repeat(block)"},
     "the average of step 1", "repeat_interleave gives each number that of its block")
+answers.mistake("has_the_first_blocks_scale_for_all", {"repeat_interleave(block)": "repeat_interleave(784)"},
+    "the average of step 1", "All numbers got the first block's scale")
+answers.mistake("divides_by_two", {"sum(said) / fabric.world_size": "sum(said) / 2"},
+    "the average of step 1", "The sum was divided by 2, but there are 3 ranks")
+answers.mistake("counts_its_own_twice", {"sum(said) / fabric": "(sum(said) + said[fabric.rank]) / fabric"},
+    "the average of step 1", "The rank's own numbers are in it twice")
 answers.mistake("has_one_scale_for_all", {"total.split(block)": "total.split(len(total))", "repeat_interleave(block)":
     "repeat_interleave(len(total))"}, "the average of step 1", "There is one scale for all numbers")
 answers.mistake("counts_zeros_that_fill_the_last_block", {"part.abs().mean()": "part.abs().sum() / block"},

@@ -59,6 +59,12 @@ answers.mistake("compares_one_step", {
     'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
     'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]',
 }, "This compares one step of each; they need different numbers of steps")
+answers.mistake("cuts_steps_to_whole_ones", {
+    "saved = plain": "plain, other = ({**way, 'steps': way['steps'] // 1} for way in (plain, other))\nsaved = plain",
+}, "The steps were cut to whole ones: a way reaches the target between two steps")
+answers.mistake("writes_totals_into_its_arguments", {
+    "saved = plain": "plain['all'] = plain['steps'] * plain['bytes']\nsaved = plain",
+}, "plain was changed in place: the caller still needs it unchanged")
 answers.mistake("counts_steps_for_bytes_alone",
     {'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]'},
     "The steps are counted for the bytes, not for the work")
@@ -147,7 +153,7 @@ def asks_for_time_first(plain, other):
     return max(0.0, (sent - less) / (more_s - work_s))
 
 
-@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above some bandwidth, and below none")
+@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above some bandwidth alone")
 def divides_where_both_have_the_other_sign(plain, other):
     (sent, work_s), (less, more_s) = totals(plain), totals(other)
     if sent > less:

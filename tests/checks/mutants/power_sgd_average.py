@@ -253,3 +253,8 @@ def sends_the_matrix(fabric, gradient, residual, q):
 
 
 answers.spoil("sends_the_matrix_and_starts_cold", {"whole.T @ p": "q"}, of=sends_the_matrix)
+
+answers.mistake("divides_q_by_two", {"q = mean(fabric, m.T @ p)": "q = all_reduce(fabric, m.T @ p) / 2"},
+    "3 ranks, 7 × 4", "The sum of Mᵀ P was divided by 2, but there are 3 ranks")
+answers.mistake("hands_on_another_q", {"m - p @ q.T, q": "m - p @ q.T, torch.ones_like(q)"},
+    "the columns of q of step 1 do not span those of Q", "Hand on the Q of this step")

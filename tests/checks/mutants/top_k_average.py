@@ -204,7 +204,7 @@ answers.mistake("sends_all_in_8_bytes", {
     """,
 }, "average and residual are right, but", "1.3 x", "Do the indices take 8 bytes?", of=with_both_gathered)
 answers.mistake("sends_indices_of_8_bytes", {"index.to(torch.int32)": "index"},
-    "are right, but", "1.3 x", "Do the indices take 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
+    "are right, but", "1.3 x", "Do the indices take 8 bytes? torch gives them as int64", of=with_both_gathered)
 
 
 @answers.is_wrong("the average of step 1", "All ranks sent rank 0's choice")
@@ -348,3 +348,32 @@ def sends_it_all(fabric, gradient, residual, k):
 
 
 answers.spoil("sends_it_all_and_keeps_it_all", {", without(total, index)": ", total"}, of=sends_it_all)
+
+
+@answers.is_wrong("of which several have the size of the last", "keeps a larger number than one that it sends")
+def takes_the_first_k_that_are_large_enough(fabric, gradient, residual, k):
+    n, total = fabric.world_size, gradient + residual
+    chosen = (total.abs() >= total.abs().topk(k).values[-1]).nonzero().flatten()[:k]
+    values, places = gathered(fabric, total[chosen]), gathered(fabric, chosen.int())
+    rest = total.clone()
+    rest[chosen] = 0
+    return torch.zeros_like(total).index_add_(0, places.long().flatten(), values.flatten()) / n, rest
+
+
+answers.mistake("takes_the_last_k_that_are_large_enough", {"[:k]": "[-k:]"},
+    "of which several have the size of the last", "keeps a larger number than one that it sends",
+    of=takes_the_first_k_that_are_large_enough)
+answers.mistake("divides_ties_by_two", {"/ n, rest": "/ 2, rest"},
+    "the average of step 1", "The sum was divided by 2, but there are 3 ranks", of=takes_the_first_k_that_are_large_enough)
+answers.mistake("counts_its_own_twice", {
+    "/ n, rest": ".index_add_(0, chosen, total[chosen]) / n, rest",
+}, "the average of step 1", "The rank's own numbers are in it twice", of=takes_the_first_k_that_are_large_enough)
+answers.mistake("sends_one_more", {"[:k]": "[: k + 1]", "topk(k)": "topk(min(k + 1, len(total)))"},
+    "the average of step 1", "One number more than k was sent", of=takes_the_first_k_that_are_large_enough)
+answers.mistake("gathers_both_as_float64", {
+    "values, places = gathered(fabric, total[chosen]), gathered(fabric, chosen.int())": """
+        both = gathered(fabric, torch.cat([total[chosen].double(), chosen.double()])).view(n, -1)
+        values, places = both[:, :k].to(total.dtype), both[:, k:]
+    """,
+}, "are right, but", "1.3 x", "Do the indices take 8 bytes? torch gives them as int64, and float64 takes 8 as well",
+    of=takes_the_first_k_that_are_large_enough)

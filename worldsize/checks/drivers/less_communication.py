@@ -46,9 +46,11 @@ def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: in
     """Return `fn(fabric, weights, train_locally, rounds, rate, momentum)`, with the check's own `train_locally`.
 
     In round k it moves every weight towards given["targets"][k], and leaves the fraction given["left"], of the same shape, of
-    the distance. If given["in_place"], it changes and returns its argument.
+    the distance. If given["in_place"], it changes and returns its argument; else given["overwritten"] gets the numbers of the
+    rounds after which what it returned was changed.
     """
     targets, left = given["targets"], given["left"]
+    ends: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def train_locally(weights: torch.Tensor, number: int) -> torch.Tensor:
         if not 0 <= number < len(targets):
@@ -56,10 +58,13 @@ def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: in
 
         moved = targets[number] + left * (weights - targets[number])
         if not given["in_place"]:
+            ends[number] = moved, moved.clone()
             return moved
         return weights.copy_(moved)
 
-    return fn(fabric, given["weights"], train_locally, rounds, rate, momentum)
+    returned = fn(fabric, given["weights"], train_locally, rounds, rate, momentum)
+    given["overwritten"] = [number for number, (end, before) in ends.items() if not end.equal(before)]
+    return returned
 
 
 def scaled_gradients(

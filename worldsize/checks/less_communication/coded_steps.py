@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import ByRank
-from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
+from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ, by_other_counts
 
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units
 
@@ -142,6 +142,8 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
             np.where(of_summed_bytes, mean_scale, -mean_scale),
         "These are sums: divide by the number of ranks.": right * n,
         "It was divided by the number of ranks twice.": right / n,
+        "All numbers got the first block's scale: repeat each scale for the numbers of its own block.":
+            mean_of(lambda t, s: signs(t) * s[0], totals, scales),
         "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
         "All ranks' signs got the mean of all ranks' scales: multiply each rank's signs by its own scales.":
             np.mean(own_signs, axis=0) * mean_scale,
@@ -174,7 +176,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "This is the code of the mean, which no rank can know before all numbers have travelled.": step.coded(mean),
     }  # fmt: skip
     slips = {words: [value] * n for words, value in everywhere.items()}
-    return slips | {
+    return slips | by_other_counts(step) | {
         "Another rank's signs got this rank's scales: send the scales too.": [
             np.mean(own_signs, axis=0) * scale for scale in scales
         ],

@@ -110,6 +110,15 @@ def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
     return None
 
 
+def by_other_counts(step: StepWithResiduals) -> dict[str, ByRank]:
+    """Return {words for a slip: the average, by rank, of a step whose ranks were counted otherwise}."""
+    n, right = len(step.totals), step.average
+    slips = {"The rank's own numbers are in it twice.": [right + own / n for own in step.sent]}
+    if n != 2:
+        slips[f"The sum was divided by 2, but there are {n} ranks."] = [right * n / 2] * n
+    return slips
+
+
 def all_differ(right: np.ndarray, slips: dict[str, ByRank], clear: float) -> bool:
     """Return whether every two of rank 0's compared results, right or by a slip, differ by more than `clear` somewhere."""
     results = [right]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -29,7 +30,7 @@ from worldsize.units import count
 
 AVERAGING = "rate 1, momentum 0: every round begins at the mean of the ranks' weights"
 OUTER = "the outer step is Nesterov's, with one buffer for all rounds"
-KEPT = "the weights that were handed in stay as they were"
+KEPT = "the weights that were handed in, and those that train_locally returned, stay as they were"
 BYTES = "one all-reduce of the weights a round"
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 
@@ -75,6 +76,7 @@ class Shared(Enum):
 
     MEAN = auto()
     SUM = auto()
+    HALF_SUM = auto()
     SUM_OF_GRADIENTS = auto()  # a gradient is start minus end
     NOTHING = auto()
 
@@ -92,6 +94,8 @@ class OuterMistake:
     keeps: float = 1.0  # fraction of the buffer that lasts to the next round
     nesterov: bool = True
     dampened: bool = False
+    buffer_twice: bool = False  # momentum · buffer is added to the buffer, not to the gradient
+    swapped: bool = False  # momentum · gradient is added to the buffer
     rate: float | None = None
     momentum: float | None = None
     rounds_left_out: int = 0
@@ -121,7 +125,7 @@ def local_sgd(arena: Arena, fn: Callable) -> Iterator[Case]:
     ):
         inputs = []
         for targets, left in zip(task.targets, task.left, strict=True):
-            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place})
+            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place, "overwritten": []})
         driver = less_communication.local_rounds
         run = partial(arena.ranks, fn, inputs, task.rounds, task.rate, task.momentum, driver=driver)
         yield Case(str(task), run, partial(_examine, task, what), _ADVICE)
@@ -153,10 +157,20 @@ def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Co
     )
     if kept and task.in_place:
         kept += " train_locally may change its argument: hand it a copy."
+    kept = kept or first_complaint(map(_overwritten, range(task.world_size), ended.inputs))
     sent = _needed(task).wrong(ended.trace)
     if complaint:  # to keep the weights is no merit of ranks that take no step together
         return {what: complaint, KEPT: kept or (sent and UNEXAMINED), BYTES: sent}
     return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
+
+
+def _overwritten(rank: int, given: dict[str, Any]) -> Complaint:
+    if not given["overwritten"]:
+        return None
+    return (
+        f"rank {rank}: the tensor that train_locally returned in round {given['overwritten'][0]} was changed in place, and "
+        f"it may hold a model's weights. Hand a copy to all_reduce."
+    )
 
 
 _ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: hand torch's SGD nesterov=momentum > 0."}
@@ -178,6 +192,8 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
         shared = ends  # what each rank takes for the end of the round
         if mistake.shared is Shared.SUM:
             shared = [np.sum(ends, axis=0)] * n
+        elif mistake.shared is Shared.HALF_SUM:
+            shared = [np.sum(ends, axis=0) / 2] * n
         elif mistake.shared is not Shared.NOTHING:
             shared = [np.mean(ends, axis=0)] * n
         gradients = list(map(np.subtract, starts, shared))
@@ -191,6 +207,10 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
         steps = buffers
         if mistake.nesterov:
             steps = [g + momentum * b for g, b in zip(gradients, buffers, strict=True)]
+        if mistake.buffer_twice:
+            steps = [(1 + momentum) * b for b in buffers]
+        if mistake.swapped:
+            steps = [b + momentum * g for g, b in zip(gradients, buffers, strict=True)]
         leaves = shared if mistake.from_mean else starts
         weights = [leave - rate * step for leave, step in zip(leaves, steps, strict=True)]
         begins = ends if mistake.own_start else weights
@@ -212,6 +232,13 @@ _NAMED = {
         "This is plain momentum: weights −= rate · buffer. Nesterov's step is rate · (gradient + momentum · buffer), with "
         "this round's gradient already in the buffer."
     ),
+    OuterMistake(buffer_twice=True): (
+        "The step is rate · (1 + momentum) · buffer. Nesterov's adds momentum · buffer to this round's gradient, not to itself."
+    ),
+    OuterMistake(swapped=True): (
+        "The step is rate · (buffer + momentum · gradient). Nesterov's is rate · (gradient + momentum · buffer)."
+    ),
+    OuterMistake(shared=Shared.HALF_SUM): "The sum of the ends was divided by 2, not by the number of ranks.",
     OuterMistake(dampened=True): "The buffer got (1 − momentum) · gradient: torch's SGD adds the whole gradient.",
     OuterMistake(shared=Shared.SUM_OF_GRADIENTS): "The outer gradient is n times too large: divide by the number of ranks.",
     OuterMistake(shared=Shared.SUM): "The ends were added up and not divided: divide their sum by the number of ranks.",

@@ -130,6 +130,8 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
     }  # fmt: skip
     found = {words: [factor @ (m.T @ factor).T] * n for words, (factor, m) in wrong_factors.items()}
 
+    if n != 2:
+        found[f"The sum of Mᵀ P was divided by 2, but there are {n} ranks."] = [step.average * n / 2] * n
     u, s, v = np.linalg.svd(mean, full_matrices=False)
     return found | {
         "This is n times the average: divide the sum of Mᵀ P by the number of ranks.": [n * step.average] * n,

@@ -12,10 +12,11 @@ from functools import partial
 
 from typing_extensions import override
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case
+from worldsize.checks.kit.judge import Case, first_complaint
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint
 from worldsize.units import number as in_words
@@ -74,7 +75,7 @@ def pays_below(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(
             f"plain {plain}; other {other} ({name})",
             partial(arena.call, fn, asdict(plain), asdict(other)),
-            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
+            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended, plain, other)},
         )
 
 
@@ -108,9 +109,9 @@ def draw_ways(
 
     def draw() -> tuple[TimedWay, TimedWay]:
         work_s = _moments(arena.draws.uniform(0.01, 0.2))
-        plain = TimedWay(arena.draws.randint(200, 2000), work_s, arena.draws.randint(10**6, 10**8))
+        plain = TimedWay(_tenths(arena.draws.uniform(20, 2000)), work_s, arena.draws.randint(10**6, 10**8))
         factors = [arena.draws.uniform(*factor) for factor in (steps, work, sent)]
-        other = TimedWay(round(plain.steps * factors[0]), _moments(plain.work_s * factors[1]), round(plain.bytes * factors[2]))
+        other = TimedWay(_tenths(plain.steps * factors[0]), _moments(plain.work_s * factors[1]), round(plain.bytes * factors[2]))
         return plain, other
 
     def tells(ways: tuple[TimedWay, TimedWay]) -> bool:
@@ -121,6 +122,11 @@ def draw_ways(
         return not any(math.isfinite(value) and close(value, right, CLEAR, near_zero=0.0) for value in values)
 
     return drawn_until(tells, draw, f"pays_below, {steps}, {work}, {sent}")
+
+
+def _tenths(steps: float) -> float:
+    """Return steps between two looks, as a race to a target has them."""
+    return round(steps, 1)
 
 
 def _moments(seconds: float) -> float:
@@ -140,12 +146,13 @@ def crossing(plain: TimedWay, other: TimedWay) -> float:
     return saved / added_s
 
 
-def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
-    right, bandwidth = crossing(plain, other), number(got)
+def _wrong(ended: ArenaResult, plain: TimedWay, other: TimedWay) -> Complaint:
+    right, bandwidth = crossing(plain, other), number(ended.returned[0])
     if isinstance(bandwidth, str):
         return f"expected bytes a second as one number, {bandwidth}"
     if bandwidth == right or (math.isfinite(right) and close(bandwidth, right, near_zero=0.0)):
-        return None
+        given = zip(ended.inputs, (plain, other), ("plain", "other"), strict=True)
+        return first_complaint(changed(after, asdict(way), name) for after, way, name in given)
 
     complaint = f"expected {_bandwidth(right)}, got {_bandwidth(bandwidth)}"
     if not 0 < right < math.inf:
@@ -153,6 +160,8 @@ def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
     slip = first_slip(lambda value: math.isfinite(value) and close(bandwidth, value, near_zero=0.0), _mistakes(plain, other))
     if slip:
         return f"{complaint}. {slip}"
+    if close(bandwidth, crossing(*(replace(way, steps=int(way.steps)) for way in (plain, other)))):
+        return f"{complaint}. The steps were cut to whole ones: a way reaches the target between two steps"
     if not 0 < bandwidth < math.inf:
         return f"{complaint}. There is one bandwidth at which both take equally long"
     plain_s, other_s = plain.seconds(bandwidth), other.seconds(bandwidth)
@@ -175,7 +184,7 @@ def _edge(bandwidth: float, right: float, plain: TimedWay, other: TimedWay) -> s
 
     wins = "first at any bandwidth"
     if right == 0:
-        wins = "first above some bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
+        wins = "first above some bandwidth alone: the answer is 0.0" if other.all_work_s < plain.all_work_s else "never first"
         if (other.all_work_s, other.all_bytes) == (plain.all_work_s, plain.all_bytes):
             wins = "never before plain: both take equally long at any bandwidth"
     explanation = (

@@ -160,7 +160,8 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
 
         if not _span(got, right, rounding):
             slip = first_slip(lambda given, got=got, rank=rank: _span(got, given[rank], rounding), q_slips(step))
-            return f"rank {rank}: the columns of {name} do not span those of Q, the mean of Mᵀ P. {slip}".rstrip()
+            slip = slip or "Hand on the Q of this step."
+            return f"rank {rank}: the columns of {name} do not span those of Q, the mean of Mᵀ P. {slip}"
 
     return None
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import ByRank
-from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ
+from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ, by_other_counts
 
 LARGEST_TOLD = 100  # the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not
@@ -130,8 +130,11 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
             _only(mean, _largest(np.abs(mean), k)),
         "All ranks sent rank 0's choice: each has k largest of its own.": mean_of(lambda g, t: _only(t, step.places[0])),
     }  # fmt: skip
+    for many, words in ((k - 1, "One number fewer than k was sent."), (k + 1, "One number more than k was sent.")):
+        if 0 < many < right.size:
+            everywhere[words] = mean_of(lambda g, t, many=many: _only(t, _largest(np.abs(t), many)))
     slips = {words: [value] * n for words, value in everywhere.items()}
-    return slips | {
+    return slips | by_other_counts(step) | {
         "This is what the rank has sent itself: nothing of the others is in it.": sent,
         "This is what the rank has sent itself, divided: nothing of the others is in it.": [own / n for own in sent],
     }

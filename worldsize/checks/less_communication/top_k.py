@@ -16,6 +16,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import Expected
 from worldsize.checks.kit.judge import Case, ranks_in_words
@@ -72,16 +73,30 @@ def _tied_case(arena: Arena, fn: Callable) -> Case:
     """Return a case in which several numbers tie for the k-th largest, so that the answer may choose among them."""
     n, numbers, k = 3, 12, 4
     generator = np.random.default_rng(arena.draws.getrandbits(32))
-    totals = []
-    for _ in range(n):
-        sizes = generator.permutation([9.5, 8.25, 7.0, 7.0, 7.0, 7.0, *range(1, 7)])
-        totals.append(sizes * generator.choice([-1, 1], numbers))
+
+    def draw() -> list[np.ndarray]:
+        sizes = [9.5, 8.25, 7.0, 7.0, 7.0, 7.0, *range(1, 7)]
+        return [generator.permutation(sizes) * generator.choice([-1, 1], numbers) for _ in range(n)]
+
+    totals = drawn_until(lambda drawn: _cut_tells(drawn, k), draw, "top_k_average, ties")
 
     residuals = [generator.integers(-2, 3, numbers) / 2 for _ in range(n)]
     step = SparseStep(list(map(np.subtract, totals, residuals)), residuals, k)
     name = f"{ranks_in_words(n)}, {numbers} numbers of float64, k = {k}, of which several have the size of the last"
     run = partial(arena.ranks, fn, inputs_of([step]), k, driver=less_communication.step_by_step)
     return Case(name, run, partial(_examine_tied, step))
+
+
+def _cut_tells(totals: list[np.ndarray], k: int) -> bool:
+    """Return whether the first k, and the last k, of all numbers that are no smaller than the k-th leave out a larger one."""
+    lost = {"first": False, "last": False}
+    for total in totals:
+        sizes = np.abs(total)
+        candidates = np.flatnonzero(sizes >= np.sort(sizes)[-k])
+        larger = np.flatnonzero(sizes > np.sort(sizes)[-k])
+        lost["first"] |= not np.isin(larger, candidates[:k]).all()
+        lost["last"] |= not np.isin(larger, candidates[-k:]).all()
+    return all(lost.values())
 
 
 _SHORT = "Can the indices' dtype count this far? int16 ends at 32,767, and goes on at −32,768; int32 is enough."
@@ -182,7 +197,7 @@ def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Compla
 
 
 _EIGHT_BYTES = {  # by the item size of the gradient; a float64 case comes first
-    8: "Do the indices take 8 bytes? torch gives them as int64; int32 is enough.",
+    8: "Do the indices take 8 bytes? torch gives them as int64, and float64 takes 8 as well; int32 is enough.",
     4: "Do the values take 8 bytes? Send them in the gradient's dtype, here float32: does the buffer of the gather have it?",
 }
 

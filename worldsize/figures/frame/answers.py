@@ -58,8 +58,8 @@ def same(apart: Sequence[float] | None, rounding: float) -> str | None:
     return f"no, up to {worst} apart"
 
 
-def first(bars: Iterable[Any]) -> str | None:
-    """Say which of the bars of one group is first, or which tie: "ring", "ring and gloo tie", "4 of 6 tie".
+def first(bars: Iterable[Any], most: int = 2) -> str | None:
+    """Say which of the bars of one group is first, or which tie: "ring", "ring and gloo tie"; beyond `most`, "4 of 6 tie".
 
     `bars` are the `Timing` of a race; None where none is measured.
     """
@@ -72,7 +72,7 @@ def first(bars: Iterable[Any]) -> str | None:
     names = findings.foremost(findings.known(seconds), spreads_s, repeats_s)
     if not names:
         return None
-    if len(names) > 2:
+    if len(names) > most:
         return f"{len(names)} of {len(seconds)} tie"
     return f"{findings.both(names)}{' tie' * (len(names) > 1)}"
 
