@@ -968,7 +968,8 @@ for name, load in (
 # Now both in one run, on the same model and the same batch. First over links of 20 MB/s: there the messages decide.
 # The weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel sends the weights to $n-1$ cards and gets
 # the gradients back, all through card 0: $2(n-1)\frac WB$ seconds. DDP's ring takes $\frac{2(n-1)}{n}\frac WB$.
-#
+
+# %% [markdown]
 # One step is luck, so all take several steps, in turns. DataParallel needs one process; the other ranks wait meanwhile at
 # a barrier. For that `new_group` makes a second process group of the same ranks, over gloo, where waiting ranks sleep.
 

@@ -132,7 +132,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     }  # fmt: skip
     for many, words in ((k - 1, "One number fewer than k was sent."), (k + 1, "One number more than k was sent.")):
         if 0 < many < right.size:
-            everywhere[words] = mean_of(lambda g, t, many=many: _only(t, _largest(np.abs(t), many)))
+            everywhere[words] = np.mean([_only(t, _largest(np.abs(t), many)) for t in totals], axis=0)
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | by_other_counts(step) | {
         "This is what the rank has sent itself: nothing of the others is in it.": sent,
