@@ -189,6 +189,21 @@ answers.mistake("takes_for_busy_those_it_has_heard_from", {
     "base, gradient = opened(box)": "heard.add(worker)\nbase, gradient = opened(box)",
     "range(1, n + 1) if": "heard if",
 }, "backups=2, 1 update", "which computes: receive its gradient first", "This gradient would be the rank's first")
+answers.mistake("answers_everybody_at_once", {
+    "for version in range(updates):": """
+        for worker in waiting:
+            fabric.send(letter(0, weights), to=worker)
+        for version in range(updates):
+    """,
+    """
+        for worker in waiting:
+            fabric.send(letter(version, weights), to=worker)
+        waiting, total =
+    """: "waiting, total =",
+    "waiting.append(worker)\ntotal += gradient":
+        "waiting.append(worker)\ntotal += gradient\nfabric.send(letter(version, weights), to=worker)",
+    "[w for w in range(1, n + 1) if w not in waiting]": "range(1, n + 1)",
+}, "had all their gradients, and the server waits for one more", "gradient counts must wait for the next version")
 answers.mistake("ends_one_step_early", {"range(updates)": "range(updates - 1)"},
     "were computed on the newest weights: that makes", "Did the loop end too early, or did a late gradient count?")
 answers.mistake("waits_for_half_of_them", {"n - backups": "max(1, n // 2)"},

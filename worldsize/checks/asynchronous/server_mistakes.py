@@ -249,6 +249,8 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
             f"the {count(plan.updates, 'update')} had all their gradients, and the server waits for one more, from anyone, but "
             f"no gradient is under way. Did each that came count?"
         )
+        if plan.need is not None:
+            complaint += " Whoever's gradient counts must wait for the next version, or the next gradient comes late."
     elif taken >= len(play.order):
         complaint = (
             f"the {count(plan.updates, 'update')} are done, and the server waits for rank {server.peer}, but no gradient is "
