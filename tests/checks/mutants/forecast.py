@@ -133,6 +133,12 @@ answers.mistake("all_is_bandwidth", {"half =": "middle = np.mean(measured[4]) * 
 answers.mistake("a_line_in_the_logarithm",
     {"half =": "middle = 2 * np.mean(measured[4]) - np.mean(measured[2])\nhalf ="},
     "That adds for each doubling what the last one added")
+answers.mistake("from_the_least_steps", {
+    "half =": "middle = 3.5 * (min(measured[4]) - min(measured[2]))\nhalf =",
+}, "few steps", "They are wide enough, but lie elsewhere")
+answers.mistake("more_below_than_above", {
+    "return middle - half, middle, middle + half": "return middle - 1.4 * half, middle, middle + 0.6 * half",
+}, "few steps", "They are wide enough, but lie elsewhere")
 answers.mistake("a_quarter_more_or_less", {"half = factor * math.hypot(scatter, line)": "half = middle / 4"},
     "times as wide as needed")
 

@@ -248,6 +248,9 @@ def _not_covered(intervals: Sequence[tuple], groups: dict[Steps, list[Measured]]
             why = _made_of(intervals, every)
             if not why and kind.latency == LATENCY:
                 why = "Here a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
+            enough = 1 + 1.5 / (kind.on_two + kind.on_four - 2) / Q
+            if not why and wide >= 0.99 * enough:
+                why = "They are wide enough, but lie elsewhere: low and high are as far from 3.5 (mean on 4 − mean on 2)."
             more = "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs more with fewer steps. So does s."
             return f"{complaint}. {why or more}"
         if wide > MOST_WIDE:
