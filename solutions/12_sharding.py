@@ -5,7 +5,7 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 190 (two sittings: 75 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
+# **Minutes:** 190 (two sittings: 80 up to “The loss, cut by words”, then 110) · **Points:** 6 · **Prerequisites:** Lab 06
 # (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
@@ -33,7 +33,7 @@ from worldsize.pytorch.models import flat, mlp, tensors
 from worldsize.pytorch.transformer_shard import TransformerShard, TwoWays, gathered, scattered
 
 # %% tags=["parameters"]
-ranks = 4
+ranks = 4  # 1, 2, 4 or 8: eight heads are dealt out evenly
 width = 64
 batches = [16, 64, 256, 1024]
 sequence_length = 256
@@ -47,6 +47,8 @@ work_ms = 14
 
 # %%
 lab, check = open_lab("12")
+if 8 % ranks:
+    raise ValueError(f"ranks = {ranks}: expected 1, 2, 4 or 8, because eight heads are dealt out evenly")
 
 # %% [markdown]
 # ## What does not fit

@@ -24,7 +24,7 @@ from worldsize.fabric.collectives import all_reduce
 from worldsize.formulas import attention, experts
 
 # %% tags=["parameters"]
-ranks = 4
+ranks = 4  # 1, 2, 4 or 8: eight heads are dealt out evenly
 length = 1024
 width = 64
 lengths = [4_096, 16_384, 65_536, 262_144, 1_048_576]
@@ -36,6 +36,8 @@ work_ms = 20
 
 # %%
 lab, check = open_lab("17")
+if 8 % ranks:
+    raise ValueError(f"ranks = {ranks}: expected 1, 2, 4 or 8, because eight heads are dealt out evenly")
 
 # %% [markdown]
 # ## A sequence that does not fit
