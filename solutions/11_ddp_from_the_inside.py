@@ -82,9 +82,9 @@ print("gradients became ready in the order of layers", *seen)
 # ## The workbench
 #
 # A `task` is a dict that describes a whole training. `network(fabric, task)` makes this rank's copy of the model; every
-# rank draws *other* weights, on purpose. `train(fabric, task, model, gradients)` is the loop around it: at each step it
-# clears all gradients and calls your `gradients(loss)`, which must leave in every `p.grad` what the step is to use. Then
-# it takes the step.
+# rank draws *other* weights, on purpose. `train(fabric, task, model, gradients)` trains this copy: at each step it clears
+# all gradients, calls your `gradients(loss)` and takes the step. Your function must leave in every `p.grad` the gradient
+# that the step is to use.
 
 # %%
 big = task(
@@ -95,9 +95,9 @@ backward_s = layers * layer_ms / 1000
 print(f"{layers} weights of {width * width * 4 / 1e3:.0f} kB: {big_bytes / 1e6:.1f} MB; backward {backward_s * 1e3:.0f} ms")
 
 # %% [markdown]
-# One thing is **declared** here, not real: each layer's backward takes a few milliseconds in which it only waits, as
-# if a GPU were working. Two busy cores could not compute and send at once without getting in each other's way;
-# declared work lets the overlap show on any machine. The messages are real, over links that we slow down.
+# The time of backward is **declared** here, not real: in each layer's backward the rank only waits for some milliseconds,
+# as if a GPU were working. On two busy cores computing and sending would get in each other's way; declared work shows the
+# overlap on any machine. The messages are real, over links that we slow down.
 
 # %%
 link = Link("20 MB/s", "5 ms")
@@ -116,8 +116,8 @@ known = f"T {backward_s * 1e3:.0f}, A {fixed_s * 1e3:.0f}, W {moving_s * 1e3:.0f
 # ## Form 1: one by one
 #
 # `broadcast(fabric, tensors)` gives every rank rank 0's tensors. `all_reduce(fabric, t)` leaves the sum of all ranks'
-# `t` in `t` and returns it; every rank must call it equally often, in the same order. So the plainest form is: agree
-# at the start; after each backward average one tensor after the other, as in Lab 04.
+# `t` in `t` and returns it; every rank must call it equally often, in the same order. So the plainest form is:
+# give all ranks the same weights at the start; after each backward, average one tensor after the other, as in Lab 04.
 
 # %%
 def one_by_one(fabric, task):
@@ -134,7 +134,7 @@ def one_by_one(fabric, task):
     return train(fabric, task, model, gradients)
 
 # %%
-lab.predict("naive", f"{layers} all-reduces after backward: how long is a step, from {known}?", "ms")
+lab.predict("naive", f"A step is backward, then {layers} all-reduces. With {known}: how long does it take?", "ms")
 
 # %%
 # Helper: step times of a run, and what is inside backward
@@ -220,10 +220,10 @@ def unpacked(flat, like):
     return [piece.view_as(x) for piece, x in zip(pieces, like)]
 
 # %% [markdown]
-# Your form must serve real networks too, with three kinds of weights that need care. A **frozen** one
-# (`p.requires_grad` is False) never has a gradient; but all ranks need the same value. An **unused** one was not
-# reached by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one
-# serves two layers and is still one tensor.
+# Your function must work for real networks too, where three kinds of weights need care. A **frozen** one
+# (`p.requires_grad` is False) never has a gradient; but all ranks need the same value. An **unused** one is not reached
+# by this rank's loss: its `p.grad` is None on this rank, and perhaps a tensor on others. Count None as zeros. A **tied**
+# one serves two layers and is still one tensor.
 #
 # <details><summary>Hint 1</summary>Before the first step all ranks need the weights of rank 0: all parameters, the frozen
 # ones too.</details>
@@ -233,9 +233,9 @@ def unpacked(flat, like):
 # %% tags=["exercise:flattened"]
 # Exercise 11.1: one all-reduce of everything
 def flattened(fabric, task):
-    """Gives all ranks rank 0's weights, then trains: after backward each learning tensor's gradient becomes the ranks' mean.
+    """Broadcasts rank 0's weights, then trains: after backward each learning tensor's gradient becomes the ranks' mean.
 
-    One all-reduce a step, for all of them. gradients(loss) runs backward itself.
+    One all-reduce a step, for all of them. gradients(loss) runs backward itself. The task stays as it is.
     """
     model = network(fabric, task)
     ### BEGIN SOLUTION
@@ -265,16 +265,16 @@ figures.overlaps(forms, layers, figures.answered(asks, saves(forms["all at once"
 #
 # Now begin each all-reduce in the hook, the moment its gradient is ready. A plain `all_reduce` in a hook would hold up
 # backward. Make one `sums = Background(fabric)`, before the first step. It has a helper thread: `work = sums.start(t)`
-# returns at once, and `work.wait()` comes back when `t` holds the sum. It carries out the sums one after the other, in
-# the order of your calls.
+# returns at once, and `work.wait()` returns when `t` holds the sum. The thread carries out the sums one after the
+# other, in the order of your calls.
 
 # %% [markdown]
 # In this exercise all ranks use the same layers, so their hooks fire in one order. Mind three things. Do not touch a
-# gradient between `start` and `wait`. Wait for nothing while backward is running. And forget the handles of a step
-# before the next.
+# gradient between `start` and `wait`. Wait for nothing while backward is running. And drop a step's `work` objects before
+# the next step.
 #
 # <details><summary>Hint</summary>A hook gets the parameter: <code>def ready(p)</code> may begin the sum of
-# <code>p.grad</code> and keep p and the handle in a list. Frozen parameters can have no hook.</details>
+# <code>p.grad</code> and keep p and the <code>work</code> in a list. Frozen parameters can have no hook.</details>
 
 # %% tags=["exercise:overlapped"]
 # Exercise 11.2: begin in the hook, wait after backward
@@ -305,7 +305,7 @@ def overlapped(fabric, task):
 check.overlapped(overlapped)
 
 # %%
-lab.predict("hooks", f"{layers} all-reduces, begun inside backward: how long is a step, from {known}?", "ms")
+lab.predict("hooks", f"A step's {layers} all-reduces begin inside backward. With {known}: how long is the step?", "ms")
 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
@@ -331,7 +331,8 @@ figures.overlaps(forms, layers, figures.answered(asks, hooks_begin(forms)))
 # %% tags=["exercise:fill_buckets"]
 # Exercise 11.3: fill the buckets
 def fill_buckets(sizes, cap):
-    """Lists of numbers of tensors, the last tensor first; a list is closed as soon as its sizes add up to cap or more.
+    """Returns lists of tensors' numbers, the last tensor first. A list is closed as soon as its tensors' sizes add up to cap or
+    more. sizes stays as it is.
 
     fill_buckets([4, 8, 1, 30, 2], 10) is [[4, 3], [2, 1, 0]].
     """
@@ -350,11 +351,11 @@ def fill_buckets(sizes, cap):
 check.fill_buckets(fill_buckets)
 
 # %% [markdown]
-# Now the real thing. `task["buckets"]` holds such lists; the numbers count only the tensors that learn, from 0. When the
-# hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
+# Now the real thing. `task["buckets"]` holds such lists; number 0 is the first tensor that learns, so frozen tensors have
+# no number. When the hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
 #
 # One trap is left. Rank 1's loss may skip a layer. That layer's hook never fires, its bucket is never full, and rank
-# 1's next bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the
+# 1's next bucket would be added to rank 0's earlier one, which holds other gradients. So **begin the buckets strictly in the
 # order of the list**, on every rank. Begin the rest when backward ends; a missing gradient counts as zeros.
 
 # %% [markdown]
@@ -415,9 +416,9 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # ## The best number of buckets
 #
 # With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
-# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$. (Where backward is slower, it takes
-# $T+A+\frac Wb$ instead; the longer of the two counts.) Many buckets pay too much A. Few leave a long head in which
-# nothing can travel.
+# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$. (Where backward is slower than the
+# network, a step takes $T+A+\frac Wb$. The longer of the two times counts.) Many buckets pay too much A. With few, nothing
+# can travel during a long first part of backward, the head.
 
 # %%
 lab.predict("best", f"For which b is T/b + bA + W smallest, with {known}?", "buckets")
@@ -437,7 +438,7 @@ figures.curves(
 # %% [markdown]
 # The minimum is at $b=\sqrt{T/A}$, where head and latencies are equal: $\frac Tb=bA$. PyTorch's default is a *size*,
 # 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a typical cluster; set
-# it with `bucket_cap_mb`. Where points lie above the line: the formula counts Python as free.
+# it with `bucket_cap_mb`. If points lie above the line: the formula leaves out the time of Python.
 
 # %%
 few, many = min(bucket_counts), max(bucket_counts)
@@ -514,8 +515,8 @@ long = {**big, "steps": long_steps}
 run = launch(side_by_side, ranks, args=(long, middle), link=link)
 pairs = run.results if run.state == "done" else []
 names = ("yours", "PyTorch's")
-shaped = {name: middle_of(pairs[0][name]["seconds"]) if pairs else None for name in names}
-lab.measure("shaped", shaped["yours"] / shaped["PyTorch's"] if pairs else None)
+shaped = {name: pairs[0][name]["seconds"][1:] if pairs else () for name in names}  # see take_turns
+lab.measure("shaped", middle_of(shaped["yours"]) / middle_of(shaped["PyTorch's"]) if pairs else None)
 for rank, pair in enumerate(pairs):
     print(f"rank {rank}: after {long_steps} steps the largest difference of a weight is {largest_difference(*pair.values())}")
 
@@ -557,17 +558,17 @@ def take_turns(fabric, task, count, rounds):
     for _ in range(rounds):
         for name, run in contestants.items():
             dist.barrier()
-            seconds[name] += run()["seconds"][1:]  # in its first step PyTorch fills the buckets anew
-    return {name: middle_of(values) for name, values in seconds.items()}
+            seconds[name].append(middle_of(run()["seconds"][1:]))  # in its first step PyTorch fills the buckets anew
+    return seconds
 
 # %%
 real = {**big, "backward_s": 0.0, "examples": 128, "steps": 5}
 run = launch(take_turns, ranks, args=(real, middle, 8))
-bare = run[0] if run.state == "done" else dict.fromkeys(names)
-lab.measure("bare", bare["yours"] / bare["PyTorch's"] if run.state == "done" else None)
+bare = run[0] if run.state == "done" else dict.fromkeys(names, ())
+lab.measure("bare", middle_of(bare["yours"]) / middle_of(bare["PyTorch's"]) if run.state == "done" else None)
 expected = {"slow links": bucketing.step_s(backward_s, middle, fixed_s, moving_s)}
 bars = [
-    figures.Timing(name, seconds, expected.get(group), group=group)
+    figures.Timing(name, middle_of(seconds) if seconds else None, expected.get(group), group=group, repeats_s=seconds)
     for group, pair in (("slow links", shaped), ("bare gloo", bare)) for name, seconds in pair.items()
 ]
 figures.race(bars, figures.answered("One step: is yours as fast as PyTorch's?", figures.quicker(bars)))
@@ -680,9 +681,9 @@ answer = f"{'rank 1: it' if share > 10 else 'no rank: rank 1'} still works in {s
 figures.two_records(over_gloo, layers, figures.answered("Whom do rank 0's all-reduces wait for?", answer))
 
 # %% [markdown]
-# A collective's bar begins when its own rank arrives. It holds two things, bytes that travel and the wait for ranks still
-# to come, and one rank's profile cannot tell them apart. Our record has each rank's work, but nothing of what DDP sends
-# over gloo. NCCL is similar (not run here): the kernel of a collective runs while it waits.
+# A collective's bar begins when its own rank arrives. The bar covers two things, bytes that travel and the wait for
+# ranks that have not arrived, and one rank's profile cannot tell them apart. Our record has each rank's work, but
+# nothing of what DDP sends over gloo. NCCL is similar (not run here): the kernel of a collective runs while it waits.
 #
 # **In one sentence:** a profile of one rank shows most of a step in all-reduce. Is the network slow?
 #
@@ -718,7 +719,7 @@ figures.two_records(through_fabric, layers, figures.answered(asks, answer))
 # so it sees none; only the broadcast at the start shows, as gloo's sends. Use each for what it has: the profiler for
 # operators, threads and memory, our record for who waited for whom, and which message on which link.
 #
-# One file can hold both. A rank's first row is our record, with an arrow per message; the profiler's threads are below
+# One file can hold both records. A rank's first row is our record, with an arrow per message; the profiler's threads are below
 # it.
 
 # %%
@@ -729,7 +730,7 @@ print(f"both clocks agree to within {error_us:.1f} µs; open {path} in https://u
 
 # %% [markdown]
 # How do two clocks become one? The profiler records marks, and `profiled` reads our clock just before and just after each. The
-# narrowest pair says how far apart the clocks are, and how wrong that can be.
+# two readings that lie closest together give the difference of the clocks, and a bound of its error.
 #
 # Looking costs time. How much?
 
@@ -916,7 +917,7 @@ for name in cases:
     print(f"{name}: {max(found[name] for found in run.results) if run.state == 'done' else 'not yet'}")
 
 # %% [markdown]
-# For the last two PyTorch wants `find_unused_parameters=True`: it then walks through the graph after each forward, to
+# For the last two cases PyTorch needs `find_unused_parameters=True`: it then walks through the graph after each forward, to
 # learn whose hooks will not fire. That costs time, so it is off by default. What happens without it?
 
 # %%
@@ -961,8 +962,8 @@ print("p.grad that are None, step by step:", *counts)
 # %% [markdown]
 # ## Any module (optional)
 #
-# So far your function knew the network and owned the loop. A library knows neither: it is handed a module, and the
-# script stays as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied
+# So far your function made the network and ran the loop. A library does neither: it is handed a module, and the script
+# stays as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied
 # or unused. Weights of two dtypes, while a flat tensor has one. And **buffers**: tensors that no gradient changes, such
 # as BatchNorm's running averages, or its count of batches, a whole number. Here are some of torch's own.
 
@@ -1004,7 +1005,7 @@ lab.measure("fired", len(seen))
 # %%
 # Set-up
 def begin_mean(sums, bucket, n):
-    """Begin the mean over n ranks of these parameters' gradients, zeros for one that is missing; return the end() of it."""
+    """Begin the mean over n ranks of these parameters' gradients, a missing one counts as zeros; return its end()."""
     flat = packed([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket])
     work = sums.start(flat)
 
@@ -1065,7 +1066,7 @@ check.wrap_module(wrap_module)
 # those of one process that has all ranks' rows.
 
 # %%
-lab.predict("module_bytes", "All these modules: DDP sends how many times the bytes of your gradients?", "times")
+lab.predict("module_bytes", "All these modules together: how many times the bytes of your wrapper does DDP send?", "times")
 
 # %%
 # Helper: a training of a module in your wrapper, or in DDP
@@ -1107,7 +1108,7 @@ lab.measure("module_bytes", step_bytes["PyTorch's"] / step_bytes["yours"] if len
 
 # %% [markdown]
 # Only gradients are counted. (By default DDP also sends rank 0's buffers again before each forward, over its own process
-# group. Otherwise, with BatchNorm in training, each rank's averages go their own way.)
+# group. Without that, BatchNorm's running averages would differ from rank to rank.)
 #
 # And do they travel at the same moments? Here are the layers of a TransformerEncoder, over the slow links. As before,
 # each layer's backward takes a declared time.
@@ -1170,13 +1171,13 @@ if run.state == "done":
 #
 # A batch may be too large for memory: forward keeps **activations**, which backward will need. Then the batch is cut into
 # **micro-batches**: forward and backward for each, and the gradients add up in `p.grad`. Backward frees the activations.
-# There is no need to talk after each micro-batch.
+# The ranks need not send anything after each micro-batch.
 
 # %%
-lab.predict("no_sync", f"{parts} micro-batches a step. If all ranks talk after each: how many times the bytes?", "times")
+lab.predict("no_sync", f"{parts} micro-batches a step. If the ranks average after each: how many times the bytes?", "times")
 
 # %%
-lab.predict("kept", f"sum(losses).backward() on {parts} micro-batches: how many times the activations of one?", "times")
+lab.predict("kept", f"sum(losses).backward() on {parts} micro-batches: it keeps how many times the activations of one?", "times")
 
 # %%
 # Helper: the bytes that autograd keeps for backward
@@ -1230,8 +1231,8 @@ print(f"autograd keeps {one} bytes for one micro-batch, {all_of_them} for the su
 def accumulate(fabric, task):
     """Like Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
 
-    Only one's activations are in memory at a time, and no message passes until the last one is done. Then one all-reduce
-    takes the gradients of all tensors.
+    Only one micro-batch's activations are in memory at a time, and no message passes until the last one is done. Then one
+    all-reduce takes the gradients of all tensors.
     """
     model = network(fabric, task)
     ### BEGIN SOLUTION
@@ -1310,9 +1311,9 @@ lab.measure("sum", ratios[1])
 print(f"a mean: {ratios[0]:.2f} times one process' gradient; a sum: {ratios[1]:.2f} times")
 
 # %% [markdown]
-# With sums, multiply the loss by the number of ranks, or divide by the count of examples and be done with it.
+# With a sum, multiply the loss by the number of ranks, or take the mean in the first place.
 #
-# **In one sentence:** with Adam as the optimizer, would you notice?
+# **In one sentence:** with Adam as the optimizer, would you notice a gradient that is too small by a constant factor?
 #
 # <details><summary>Compare</summary>Hardly: Adam divides by the gradient's own size, so a constant factor cancels. With
 # plain gradient descent the learning rate would be that many times too small.</details>

@@ -85,8 +85,8 @@ for batch in (small, large):
 # images each show what 32 ranks with 32 would learn. The network is small, trained by plain gradient descent. Its learning
 # rate, "the rate" from here on, drops to a tenth in the last epoch.
 #
-# Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not. Hence four in ten training labels are
-# drawn at random here; the test labels are right. You will see what that does.
+# Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are less easy. Hence four in ten training
+# labels are drawn at random here; the test labels are right. You will see what that does.
 
 # %%
 # Set-up
@@ -200,7 +200,7 @@ by_epoch(runs, figures.answered(asks, as_much(same, reference)))
 # %% [markdown]
 # ## The linear scaling rule
 #
-# A large batch gives a better gradient, not a longer step. And there are few steps. From the same weights $w$, put $k$ small
+# A large batch gives a better gradient, not a longer step. And an epoch has few of them. From the same weights $w$, put $k$ small
 # steps of rate $\eta$ beside one large step of rate $\hat\eta$ on the same images. With $g_j$ the gradient of small batch $j$,
 # and $w_j$ the weights when its turn comes, they end at
 #
@@ -226,8 +226,8 @@ by_epoch(runs, figures.answered(asks, as_much(same, reference)))
 # %% tags=["exercise:scaled_rate"]
 # Exercise 13.1: the rate of a step
 def scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    """The rate of a step (counted from 0): base_rate · batch / base_batch, divided by ten once e epochs are over, for each e
-    in drop_epochs.
+    """The rate of a step (counted from 0), a number: base_rate · batch / base_batch, divided by ten once e epochs are over, for
+    each e in drop_epochs, which ascend.
 
     In the first warmup_epochs (0: none) it goes from base_rate, at step 0, to the scaled rate, at the first step after them, by
     the same amount at each step: up, or down if the batch is below base_batch.
@@ -294,8 +294,8 @@ def helped(cold, warmed, reference):
 compared(runs, reference)
 
 # %% [markdown]
-# That was a careful rate. Does batch 32 learn more at a much higher one, in the same epochs? The rule multiplies it by 32. Does
-# the large batch bear that?
+# That was a careful rate. Does batch 32 learn more at a much higher one, in the same epochs? For the large batch the rule
+# multiplies that rate by 32. Does its training still work?
 
 # %%
 lab.predict("bold", f"The base rate is {bold_rate} instead of {base_rate}, by the rule alone: the error of batch {large}?", "%")
@@ -328,8 +328,8 @@ compared(bold, bold[f"batch {small}"])
 # | 8,192 | gradual | 23.74 ± 0.09 % |
 
 # %% [markdown]
-# There warm-up makes the difference. And here? Look at each seed above the table: which does it save, and which not? A few
-# seeds of a network with three layers settle nothing; theirs has fifty layers.
+# There warm-up makes the difference. And here? Above the table, look at each seed: with which does warm-up help, and with
+# which not? A few seeds of a network with three layers settle nothing; theirs has fifty layers.
 
 # %% [markdown]
 # How far does the rule go? Turn the knobs: which batch is too large, and does a longer warm-up save it? Before you run, count
@@ -362,8 +362,8 @@ knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2
 # %%
 sizes = [[96, 32], [8, 8]]
 lab.predict(
-    "louder", f"2 ranks, parts of {sizes[0]} and {sizes[1]} images. We average the means of parts, then of ranks. How many "
-    "times as much does an image of rank 1 count as one of rank 0's first part?", "times"
+    "louder", f"2 ranks, parts of {sizes[0]} and {sizes[1]} images. Each rank averages its parts' means, then the ranks "
+    "average. How many times as much does an image of rank 1 count as one of rank 0's first part?", "times"
 )
 
 # %%
@@ -382,7 +382,7 @@ lab.measure("louder", counts[-1] / counts[0])
 print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {counts[-1]:.4f}; all alike: {1 / len(counts):.4f}")
 
 # %% [markdown]
-# Nothing would look broken: the loss would fall, only towards another mean. The step you write counts every *image* alike, for
+# Nothing would look broken: a loss would fall, but that of another mean. The step you write counts every *image* alike, for
 # parts of any size but 0. DDP's all-reduce comes once, and only one part's activations are in memory at a time. If all parts
 # share one loop, the part outside `no_sync()` needs a `with` that does nothing: `nullcontext()`, from the set-up.
 #
@@ -419,7 +419,7 @@ check.big_batch_step(big_batch_step)
 # images?
 
 # %%
-lab.predict("memory", f"{large // ranks} images a rank in 8 parts: what share of the peak with one part is left? (0 to 1)", "")
+lab.predict("memory", f"{large // ranks} images a rank in 8 parts: its peak memory is what share of that with one part? (0 to 1)", "")
 
 # %%
 def big_step(fabric, count):
@@ -488,7 +488,7 @@ figures.curves(
 # mean of all n ranks', over nB.
 
 # %%
-lab.predict("noisier", "A batch of a quarter of the noise scale: how many times |G|² is its |gradient|² on average?", "times")
+lab.predict("noisier", "A batch of a quarter of the noise scale: how many times |G|² is |G_B|², on average?", "times")
 
 # %%
 random = torch.Generator().manual_seed(13)
@@ -510,8 +510,9 @@ lab.measure("noisier", sum(float(g @ g) for g in drawn) / len(drawn) / float(tru
 def noise_scale(steps):
     """tr(Σ)/|G|², in examples. steps[k] = (batch, gradients): each rank's flat gradient of its own `batch` examples.
 
-    Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division: negative ones count as they are.
-    For one rank's |gradient|², a step takes the mean over its ranks. The gradients stay unchanged.
+    Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division: negative ones count as they are,
+    and so does a negative mean. For one rank's |gradient|², a step takes the mean over its ranks, equally many at every step.
+    steps and its gradients stay unchanged.
     """
     ### BEGIN SOLUTION
     signals, noises = [], []
@@ -529,8 +530,8 @@ def noise_scale(steps):
 check.noise_scale(noise_scale)
 
 # %% [markdown]
-# Now for a real training: four ranks and a large batch, at a high rate that it bears well, until the error on test images is
-# down to a goal of `goal` per cent. Every rank keeps its own gradient before it averages. Then once more with the right labels:
+# Now a real training: four ranks, a large batch and a high rate, until the error on test images is down to a goal of `goal`
+# per cent. Every rank keeps its own gradient before it averages. Then once more with the right labels:
 # what did the wrong ones do to the noise?
 
 # %%
@@ -608,13 +609,13 @@ print(f"first step, {large} images: |gradient| {with_wrong:.2f} with wrong label
 # %% [markdown]
 # What follows for the number of steps? A step of rate $\eta$ gains $\eta|G|^2$ and loses, by the curvature $h$ of the
 # loss, $\frac{\eta^2}{2}h\left(|G|^2+\frac{\operatorname{tr}\Sigma}{B}\right)$. Take one rate for a whole training,
-# the one that gains most, and the means over its steps. Then it takes
+# the one that gains most, and the means over its steps. Then the training takes
 #
 # $$S(B)=S_\text{min}\left(1+\frac{B_\text{crit}}{B}\right)\qquad\text{with}\qquad
 # B_\text{crit}=\frac{\text{mean of }\operatorname{tr}\Sigma}{\text{mean of }|G|^2}$$
 #
-# steps to a goal. $B_\text{crit}$ is your function, over all steps of the way. (One curvature for all directions is a
-# simplification.)
+# steps to a goal. $B_\text{crit}$ is what your function returns for all steps of a training. (One curvature for all directions
+# is a simplification.)
 
 # %%
 *foretold, right = map(scale_of, noisy.values())
@@ -628,7 +629,8 @@ foretold = middle(foretold) if written else None
 # %% [markdown]
 # At $B=B_\text{crit}$, the **critical batch size**, a goal takes twice the fewest steps and twice the fewest examples: half of
 # the work is the price of speed. Far below it more ranks save time and waste little; far above it they waste most of their
-# work. You have a number for it, from the gradients of one training. Now the costly way: train with every batch.
+# work. You have a number for the critical batch, from the gradients of one training. Now the costly way: train with every
+# batch.
 
 # %% [markdown]
 # ## Steps to a goal
@@ -656,7 +658,7 @@ def steps_to_goal(batch, rate, seed, limit):
             return step
 
 def at_best_rate(batch, seed, first):
-    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice it. One slower than the best is given up."""
+    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice it. A slower one is given up early."""
     near = [rate for rate in rates if not first or first / 2 <= rate <= 2 * first]
     best = None, first
     for rate in sorted(near, key=lambda rate: rate != first):
@@ -725,9 +727,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The curves are $S_\text{min}(1+B_\text{crit}/B)$. The prediction takes your noise scale, which cost one training for each
-# seed, as $B_\text{crit}$, and goes through the first point; so does perfect scaling. The third is fitted to all points; its
-# knee is where it is twice as high as its floor. Which doublings of the batch still save steps, and what does each cost in
+# The curves are $S_\text{min}(1+B_\text{crit}/B)$. One takes your noise scale as $B_\text{crit}$, which cost one training
+# for each seed, and goes through the first point; so does perfect scaling. The third curve is fitted to all points. Its knee is
+# the batch at which it is twice as high as its floor. Which doublings of the batch still save steps, and what does each cost in
 # images?
 
 # %%
@@ -784,8 +786,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# With so few rates the points have few places to stand. And a goal counts as reached when it is touched once: that favours a
-# high rate, which swings to and fro. The error is checked after every sixteenth of the steps done, so a count may be 6 % late.
+# The rates are few, so several points stand at the same height. And a goal counts as reached when it is touched once: that
+# favours a high rate, which swings to and fro. The error is checked after every sixteenth of the steps done, so a count may be
+# 6 % late.
 #
 # In the first section a batch of 1,024 was compared with one of 32. How far from the best were the rates there?
 
@@ -799,7 +802,7 @@ for batch, rate, run in (small, base_rate, reference), (large, base_rate * large
         print(f"{' ' * 10} the search: best rate {best:.3g}, {goal} % after {batch * middle(taken[batch]):,} images")
 
 # %% [markdown]
-# **In one sentence:** how could the rule hold for 1,024 images in the first section, far above the critical batch?
+# **In one sentence:** say the rule holds for 1,024 images in your first section. How can it, far above the critical batch?
 #
 # <details><summary>Compare</summary>There the small batch had a rate far below its best one: its many steps were short. The
 # large batch went the same way in fewer, longer ones. Both could have arrived sooner, and the small batch with fewer
@@ -817,7 +820,7 @@ for batch, rate, run in (small, base_rate, reference), (large, base_rate * large
 # At first examples agree, and a small batch is enough; later noise takes over. So let the batch follow the noise scale (Smith
 # and others, 2018, grow it instead of lowering the rate). Here it starts at the smallest. After every `window` steps it doubles
 # if your noise scale over all steps so far is above it, or below 0 (noise still hides |G|). Where the batch equals the noise
-# scale, the theory's best rate is half the largest, and stays there: half of `noise_rate`.
+# scale, the theory's best rate is half of the largest. So the growing batch keeps one rate, half of `noise_rate`.
 
 # %%
 lab.predict("grown", f"Batch {sweep[0]}, growing: how many times the images of batch {sweep[0]} until the goal?", "times")
@@ -863,20 +866,24 @@ def declared_s(batches, n):
     return sum(sum_s * (n > 1) + image_s * max(1, batch / n) for batch in batches)
 
 trainings = {f"batch {batch}": [[batch] * steps for steps in taken[batch]] for batch in taken} | {"growing": grown}
-bars, first, answer = [], [], None
+bars, first, level, answer = [], [], [], None
 for n in many_ranks if ready else ():
     took = {name: sorted(declared_s(batches, n) for batches in each) for name, each in trainings.items()}
     fixed = min((name for name in took if name != "growing"), key=lambda name: middle(took[name]))
     print(f"ranks {n}: the best fixed one is {fixed}, {middle(took[fixed]):.2f} s; growing {middle(took['growing']):.2f} s")
     for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing") if n > 1 else ():  # on one rank the largest takes minutes
         bars.append(figures.Timing(name, middle(took[name]), world_size=n, repeats_s=took[name]))
-    first += [f"{n:,}"] * (middle(took["growing"]) < middle(took[fixed]))
-    answer = f"on {', '.join(first) or 'none'}; it takes {middle(took['growing']):.2f} s, {fixed} {middle(took[fixed]):.2f} s"
+    first += [f"{n:,}"] * (took["growing"][-1] < took[fixed][0])
+    level += [f"{n:,}"] * (took["growing"][-1] >= took[fixed][0] and took["growing"][0] <= took[fixed][-1])
+    places = ", ".join(first) or "none"
+    if level:
+        places += f", level on {', '.join(level) if len(level) < len(many_ranks) else 'all'}"
+    answer = f"on {places}; {middle(took['growing']):.2f} s, {fixed} {middle(took[fixed]):.2f} s"
 asks = f"The same goal: on how many ranks is the growing batch first, and how far on {many_ranks[-1]:,}?"
 figures.race(bars, figures.answered(asks, answer), simulated=True) if ready else figures.not_yet("Exercise 13.3")
 
 # %% [markdown]
-# **In one sentence:** against which fixed batch does growing win, and what would it need to beat the best fixed one?
+# **In one sentence:** against which fixed batches can growing win, and what would it need to beat the best fixed one?
 #
 # <details><summary>Compare</summary>Against one that is far from the noise scale: it saves the steps of a small batch and the
 # images of a large one. The best fixed batch is known only after a search like yours. Growing beats it only if the noise scale
@@ -986,12 +993,12 @@ figures.curves(
 # %% [markdown]
 # ## BatchNorm over ranks
 #
-# One layer feels how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its batch, and
-# a rank sees only its own rows. With many images a rank, that hardly matters; Goyal and others left it so, with 32. With two
-# images a rank, as when pictures are large, it does. How much?
+# To one layer it matters how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its
+# batch, and a rank sees only its own rows. With many images a rank, that hardly matters; Goyal and others left it so, with 32.
+# With two images a rank, as when pictures are large, it does. How much?
 
 # %%
-lab.predict("off", "4 ranks with 8 rows each: how far is y from one device's, in % of its length?", "%")
+lab.predict("off", "4 ranks with 8 rows each: how far is y from one device's y, in % of that one's length?", "%")
 
 # %%
 # Helper: rows for 4 ranks, and the batch norm of one device by autograd
@@ -1049,21 +1056,22 @@ for rows, off in far_off(apart, 0):
 
 # %% [markdown]
 # Mind the variance. It is $\mathrm{E}[x^2]-\mathrm{E}[x]^2$, and sums of $x$ and $x^2$ travel in one message. But take a
-# feature of mean 10,000 and spread 1, in float32:
+# feature of mean 10,000 and variance 1. Then $x^2$ is about $10^8$, and float32 holds numbers of 24 binary digits.
 
 # %%
-lab.predict("cancel", "Mean 10,000, variance 1, float32. What does mean(x²) − mean(x)² give?", "")
+lab.predict("cancel", "float32, near 10⁸ (between 2²⁶ and 2²⁷): how far is a number from the next one?", "")
 
 # %%
 x = 10_000 + torch.randn(4096, generator=torch.Generator().manual_seed(1))
 of_sums = (x * x).mean() - x.mean() ** 2
-lab.measure("cancel", of_sums)
+square = torch.tensor(1e8)
+lab.measure("cancel", torch.nextafter(square, 2 * square) - square)
 print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {float(((x - x.mean()) ** 2).mean()):.3g}")
 
 # %% [markdown]
-# Two large numbers cancel, and what is left is rounding. Each rank's *own* mean and sum of squares about it are safe, and from
-# these the whole can be put together (Chan, Golub and LeVeque, 1983). Rank r has $n_r$ rows, maybe more or fewer than another,
-# with mean $\mu_r$; let $M_r$ be the sum of $(x-\mu_r)^2$ over them:
+# Two large numbers cancel, and what is left is their rounding. Each rank's *own* mean and sum of squares about it are safe,
+# and from these the whole can be put together (Chan, Golub and LeVeque, 1983). Rank r has $n_r$ rows, maybe more or fewer than
+# another, with mean $\mu_r$; let $M_r$ be the sum of $(x-\mu_r)^2$ over them:
 #
 # $$\mu=\frac1N\sum_r n_r\mu_r\qquad N\sigma^2=\sum_r M_r+\sum_r n_r(\mu_r-\mu)^2$$
 #
@@ -1080,8 +1088,8 @@ def synced_norm(fabric, x, weight, bias, grad, eps):
     """Batch norm of x [rows, features] over the rows of all ranks; grad is the loss's gradient of y.
 
     Ranks may differ in their number of rows; each has at least one. Returns y and the gradients of x, weight, bias, in x's
-    dtype; for weight and bias, this rank's own sums. Two all-reduces: one forwards, one backwards, with no more bytes in all
-    than 4 (n + 1) numbers of x's dtype for each feature, on n ranks. What is handed in stays as it is.
+    dtype; for weight and bias, this rank's own sums. At most two all-reduces, one forwards and one backwards, with no more
+    bytes in all than 4 (n + 1) numbers of x's dtype for each feature, on n ranks. What is handed in stays as it is.
     """
     ### BEGIN SOLUTION
     features = x.shape[1]

@@ -15,7 +15,7 @@ from worldsize.checks.large_batches.noise import NoisySteps
 from worldsize.trace import Span, Trace, Transfer
 
 ROUNDING = 1e-15
-PLANS = [(accumulation.ALIKE, 1), *accumulation.DIFFERENT]
+PLANS = [(accumulation.ALIKE,), *accumulation.DIFFERENT]
 
 
 def ended(batch: BigBatch, held: list, trace: Trace | None = None) -> ArenaResult:
@@ -26,14 +26,14 @@ def ended(batch: BigBatch, held: list, trace: Trace | None = None) -> ArenaResul
 def judged(seed: int) -> None:
     """The right weights, rounded another way, are right; those of a slip are told as this slip, or as one that equals it."""
     draws = random.Random(seed)
-    for counts, steps in PLANS:
-        batch = BigBatch.drawn(draws, counts, steps)
+    for counts in PLANS:
+        batch = BigBatch.drawn(draws, *counts)
         noise = np.random.default_rng(seed).uniform(-ROUNDING, ROUNDING, batch.start.size)
         right = batch.weights
         assert accumulation._wrong_weights(ended(batch, [w + noise for w in right]), batch) is None
 
         for words, given in batch.slips.items():
-            held = [tuple([batch.start - batch.rate * gradient] * steps) for gradient in given]
+            held = [tuple([batch.start - batch.rate * gradient] * len(counts)) for gradient in given]
             if max(np.abs(one[0] - right[0]).max() for one in held) < 1e-7:
                 continue  # where parts are alike, or one rank has all, a slip may be none
             told = accumulation._wrong_weights(ArenaResult("done", returned=tuple(held)), batch)
@@ -54,15 +54,15 @@ def test_the_steps_of_one_device_pass_and_no_slip_does_with_a_thousand_seeds():
 
 
 def plan(counts=((2, 3), (4, 1))) -> BigBatch:
-    return BigBatch.drawn(random.Random(5), counts, 1)
+    return BigBatch.drawn(random.Random(5), counts)
 
 
 @pytest.mark.parametrize(
     ("shares", "words"),
     [
         ((0.0, 0.0), "The weights have not moved: call optimizer.step() after the last part."),
-        ((0.37, 0.41), "The ranks hold different weights: are the gradients averaged"),
-        ((0.37, 0.37), "Is there one optimizer.step(), after the last part? Does every example of every rank count equally?"),
+        ((0.37, 0.41), "The ranks hold different weights: not all of the step was averaged over them."),
+        ((0.37, 0.37), "The step is 0.37 times the right one: the losses must add up to the mean over all examples."),
     ],
 )
 def test_a_step_that_no_slip_gives_is_told_by_how_far_the_ranks_went(shares, words):

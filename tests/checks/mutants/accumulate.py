@@ -112,7 +112,39 @@ answers.mistake("divides_twice", {'task["parts"] * fabric.world_size': 'task["pa
 answers.mistake("keeps_the_last_part_alone", {
     "loss.backward()": "model.zero_grad()\nloss.backward()",
     'task["parts"] * fabric.world_size': "fabric.world_size",
-}, "4 micro-batches count equally: do you zero a gradient")
+}, "Only the last of 4 micro-batches is in the step: is a gradient zeroed between them?")
+answers.mistake("halves_what_it_has_at_each_part", {
+    "loss.backward()": """
+        for p in learning(model):
+            p.grad = gradient(p) / 2
+        (loss / 2).backward()
+    """,
+    'task["parts"] * fabric.world_size': "fabric.world_size",
+}, "The gradient should be the mean over the 4 micro-batches of all ranks")
+answers.mistake("never_clears_its_totals", {
+    """
+        def gradients(losses):
+            members = learning(model)
+            totals = [torch.zeros_like(p) for p in members]
+    """: """
+        members = learning(model)
+        totals = [torch.zeros_like(p) for p in members]
+
+        def gradients(losses):
+    """,
+}, "2 ranks, 3 steps", "left over from the step before", of=adds_up_by_itself_in_a_buffer)
+answers.twin("keeps_a_running_mean", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
+        for number, loss in enumerate(losses, 1):
+            for p in learning(model):
+                p.grad = gradient(p) * ((number - 1) / number)
+            (loss / number).backward()
+    """,
+    '(task["parts"] * fabric.world_size)': "fabric.world_size",
+})
 answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())": ""},
     "each from random weights of its own")
 answers.mistake("averages_the_weights", {
@@ -181,7 +213,7 @@ answers.mistake("leaves_the_last_part_out", {
             if number < task["parts"] - 1:
                 loss.backward()
     """,
-}, "4 micro-batches count equally")
+}, "The last of 4 micro-batches is not in the step")
 answers.mistake("knows_four_parts_alone", {'task["parts"]': "4"}, "times the mean gradient: divided by 4, but there are")
 answers.mistake("one_all_reduce_a_tensor", {
     'unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)': """

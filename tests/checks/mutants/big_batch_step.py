@@ -207,7 +207,7 @@ def all_forwards_first(ddp, optimizer, parts):
     optimizer.step()
 
 
-@answers.is_wrong("The ranks hold different weights", "the last part's backward in sync?")
+@answers.is_wrong("Only the first part's gradients are averaged over the ranks")
 def backward_of_each_after_all_forwards(ddp, optimizer, parts):
     loss = of_all(parts)
     optimizer.zero_grad()
@@ -226,6 +226,57 @@ answers.mistake("steps_after_every_part_out_of_sync", {
     "loss.backward()": "loss.backward()\nif number < len(parts) - 1:\n    optimizer.step()",
 },
     "optimizer.step() was called 3 times: take one step, after the last part")
+answers.mistake("scales_the_rate_for_a_step", {
+    " * dist.get_world_size() / total": "",
+    "optimizer.step()": """
+        for group in optimizer.param_groups:
+            group["lr"] *= dist.get_world_size() / total
+        optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] /= dist.get_world_size() / total
+    """,
+}, "after step 1", "The rate was scaled, not the gradients")
+answers.mistake("scales_the_rate_for_good", {
+    " * dist.get_world_size() / total": "",
+    "optimizer.step()": """
+        for group in optimizer.param_groups:
+            group["lr"] *= dist.get_world_size() / total
+        optimizer.step()
+    """,
+}, "after step 1", "The rate was scaled, not the gradients")
+answers.mistake("counts_in_a_byte", {
+    "total = examples_of_all(parts)": """
+        total = torch.tensor(sum(len(y) for _, y in parts) % 256, dtype=torch.uint8)
+        dist.all_reduce(total)
+        total = int(total)
+    """,
+}, "4 ranks, 1 part of 3; 1; 261; 2 examples", "times the right one")
+answers.mistake("counts_in_bfloat16", {
+    "total = examples_of_all(parts)": """
+        total = torch.tensor(sum(len(y) for _, y in parts), dtype=torch.bfloat16)
+        dist.all_reduce(total)
+        total = float(total)
+    """,
+}, "4 ranks, 1 part of 3; 1; 261; 2 examples", "times the right one")
+answers.mistake("counts_the_examples_once_for_all_steps", {
+    "total = examples_of_all(parts)": """
+        if not hasattr(optimizer, "total"):
+            optimizer.total = examples_of_all(parts)
+        total = optimizer.total
+    """,
+}, "after step 1", "The previous step was right")
+answers.mistake("takes_the_world_for_two_ranks", {"dist.get_world_size() / total": "2 / total"},
+    "The step is 0.667 times the right one")
+answers.mistake("counts_parts_for_examples", {"total = examples_of_all(parts)": "total = len(parts) * dist.get_world_size()"},
+    "The step is 4 times the right one: the losses must add up to the mean over all examples")
+answers.mistake("has_the_first_part_in_sync", {"number == len(parts) - 1 else": "number == 0 else"},
+    "Only the first part's gradients are averaged over the ranks")
+answers.mistake("clips_the_gradients",
+    {"optimizer.step()": "torch.nn.utils.clip_grad_norm_(ddp.parameters(), 0.1, foreach=False)\noptimizer.step()"},
+    "times the right one")
+answers.mistake("steps_again_without_gradients",
+    {"optimizer.step()": "optimizer.step()\noptimizer.zero_grad()\noptimizer.step()"},
+    "the weights are right, but optimizer.step() was called 2 times for one batch")
 answers.mistake("retains_the_graphs", {"loss.backward()": "loss.backward(retain_graph=True)"},
     "the weights are right, but rank 0 still holds activations of 1 earlier part", "without retain_graph a backward frees")
 answers.mistake("keeps_all_losses_and_their_graphs", {

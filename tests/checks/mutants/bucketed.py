@@ -281,6 +281,68 @@ answers.mistake("one_bucket_for_everything", {
         task = task | {"buckets": [list(range(learning))[::-1]]}
     """,
 }, "rank 2 takes part in 1 all-reduce a step; expected one for each bucket")
+answers.mistake("a_hook_begins_one_bucket_at_most", {
+    """
+        [len(begun) :]:
+            if not
+    """: """
+        [len(begun) : len(begun) + 1]:
+            if not
+    """,
+}, "links that cost nothing: the weights are right, but on rank 0",
+    "the sum of bucket 1 had not begun when the work after its last")
+answers.mistake("takes_the_buckets_off_their_list", {"model = network": """
+    given, task = task, task | {"buckets": []}
+    while given["buckets"]:
+        task["buckets"].append(given["buckets"].pop(0))
+    model = network
+"""}, "the weights are right, but rank 0: task was changed in place")
+answers.mistake("unpacks_in_the_order_of_the_layers",
+    {"work.wait()\nunpack(numbers, flat)": "work.wait()\nunpack(sorted(numbers), flat)"},
+    "The step's numbers are those of the mean gradients, in other places")
+
+
+@answers.is_wrong("2 ranks, rank 0 does not use layer 2, 2 steps", "left over from the step before")
+def counts_anew_only_where_hooks_filled_the_bucket(fabric, task):
+    """What hooks have counted for a bucket that they did not fill counts for the next step."""
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+    members = [p for p in model.parameters() if p.requires_grad]
+    sums, full, begun = Background(fabric), set(), []
+    buckets = task["buckets"]
+    here = [0] * len(buckets)
+
+    def begin():
+        flat = torch.cat([gradient(members[i]).flatten() for i in buckets[len(begun)]])
+        begun.append((flat, sums.start(flat)))
+
+    def hook(place):
+        here[place] += 1
+        if here[place] == len(buckets[place]):
+            here[place] = 0
+            full.add(place)
+        while len(begun) in full:
+            begin()
+
+    for place, bucket in enumerate(buckets):
+        for i in bucket:
+            members[i].register_post_accumulate_grad_hook(lambda p, place=place: hook(place))
+
+    def gradients(loss):
+        loss.backward()
+        while len(begun) < len(buckets):
+            begin()
+        for bucket, (flat, work) in zip(buckets, begun, strict=True):
+            work.wait()
+            parts = flat.div(fabric.world_size).split([members[i].numel() for i in bucket])
+            for i, part in zip(bucket, parts, strict=True):
+                members[i].grad = part.view_as(members[i])
+        full.clear()
+        begun.clear()
+
+    return train(fabric, task, model, gradients)
+
+
 # Right until a layer is frozen or tied: then the numbers of what learns are others.
 answers.mistake("takes_the_numbers_for_layers",
     {"[p for p in model.parameters() if p.requires_grad]": "list(model.weights)"},

@@ -31,9 +31,8 @@ def by_recursion_in_tuples(sizes, cap):
 
 
 @answers.is_right
-def takes_the_sizes_off_their_list(sizes, cap):
-    """The list is the function's own: what it pops is gone for nobody else."""
-    buckets, held = [[]], 0
+def takes_the_sizes_off_a_copy(sizes, cap):
+    sizes, buckets, held = list(sizes), [[]], 0
     while sizes:
         if held >= cap:
             buckets.append([])
@@ -58,8 +57,9 @@ def with_sums_from_the_end_in_numpy(sizes, cap):
 
 @answers.is_right
 def turns_everything_round_at_the_end(sizes, cap):
-    """It empties the list that it was given, and counts down what room is left."""
+    """It counts down what room is left."""
     room, open_one, closed_ones = cap, [], []
+    sizes = [*sizes]
     while sizes:
         room -= sizes.pop(-1)
         open_one.append(len(sizes))
@@ -71,7 +71,7 @@ def turns_everything_round_at_the_end(sizes, cap):
 answers.mistake("first_layer_first", {"reversed(range(len(sizes)))": "range(len(sizes))"},
     "begins with the first layer, whose gradient is ready last")
 answers.mistake("loses_the_last_bucket", {"return buckets": "return buckets if held >= cap else buckets[:-1]"},
-    "leaves tensor 0 out: did you keep the last bucket")
+    "leaves tensor 0 out: the last bucket is missing, which may not be full")
 answers.mistake("ends_with_an_empty_bucket", {"return buckets": "return [*buckets, []] if held >= cap else buckets"},
     "has an empty bucket")
 answers.mistake("never_over_the_cap", {"if held >= cap:": "if buckets[-1] and held + sizes[i] > cap:"},
@@ -111,6 +111,18 @@ answers.mistake("gives_a_large_tensor_a_bucket_of_its_own",
 answers.mistake("gives_sizes_with_their_numbers", {"append(i)": "append((i, sizes[i]))"},
     "expected a list of lists of tensor numbers")
 answers.mistake("gives_sizes", {"append(i)": "append(sizes[i])"}, "are sizes: a bucket holds its tensors' numbers, 0 to 3")
+answers.mistake("takes_the_sizes_off_their_list",
+    {"sizes, buckets, held = list(sizes), [[]], 0": "buckets, held = [[]], 0"},
+    "sizes was changed in place: the caller still needs it", of=takes_the_sizes_off_a_copy)
+answers.mistake("turns_the_sizes_round",
+    {"buckets, held = [[]], 0": "sizes.reverse()\nsizes, buckets, held = sizes[::-1], [[]], 0"},
+    "sizes was changed in place: the caller still needs it")
+answers.mistake("looks_tensors_up_by_their_size", {"buckets[-1].append(i)": "buckets[-1].append(sizes.index(sizes[i]))"},
+    "[[0, 0], [0, 0]] leaves tensor 1 out and has tensor 0 twice")
+answers.mistake("gives_ranges", {"return buckets": "return [range(bucket[0], bucket[-1] - 1, -1) for bucket in buckets]"},
+    "expected a list of lists of tensor numbers, got a range as bucket 0")
+answers.mistake("gives_a_generator", {"return buckets": "return (bucket for bucket in buckets)"},
+    "got a generator (make it a list")
 answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")
 
 

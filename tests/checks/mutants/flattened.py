@@ -144,7 +144,29 @@ answers.mistake("broadcasts_at_every_step", {
     """,
 }, "2 ranks, 3 steps", "the weights travel at every step too")
 answers.mistake("divides_by_the_two_ranks_of_the_notebook", {"fabric.world_size": "2"},
-    "The gradient should be the mean over the ranks' gradients")
+    "The step is 1.5 times the mean gradient")
+answers.mistake("goes_back_twice", {"loss.backward()": "loss.backward(retain_graph=True)\nloss.backward()"},
+    "The step is 2 times the mean gradient")
+answers.mistake("steps_by_rank_zeros_gradient", {"all_reduce(fabric, flat).div_(fabric.world_size)": "broadcast(fabric, [flat])"},
+    "All ranks step by rank 0's gradient: the other ranks' gradients count as much")
+answers.mistake("adds_the_mean_to_its_own", {"p.grad = part.reshape(p.shape)": "p.grad = gradient(p) + part.reshape(p.shape)"},
+    "Rank 0 steps by its own gradient plus the mean")
+answers.mistake("packs_from_the_last_and_unpacks_from_the_first",
+    {"gradient(p).flatten() for p in members": "gradient(p).flatten() for p in members[::-1]"},
+    "The step's numbers are those of the mean gradients, in other places")
+# Where a gradient is missing, the last step's mean is in the buffer.
+answers.mistake("never_clears_its_buffer", {"buffer.zero_()": ""},
+    "2 ranks, rank 0 does not use layer 2, 2 steps", "left over from the step before",
+    of=one_buffer_for_ever_and_a_flat_broadcast)
+answers.mistake("adds_up_rank_zeros_weights_and_zeros", {
+    "broadcast(fabric, model.parameters())": """
+        for p in model.parameters():
+            all_reduce(fabric, p.data.mul_(fabric.rank == 0))
+    """,
+}, "the weights are right, but rank 0's weights travel by all-reduce at the start")
+answers.mistake("thaws_the_task_s_layers_afterwards",
+    {"members = learning(model)": "task[\"frozen\"] = []\nmembers = learning(model)"},
+    "4 ranks, layer 1 is frozen", "the weights are right, but rank 0: task was changed in place")
 
 
 @answers.is_wrong("The gradient should be the mean over the ranks' gradients")

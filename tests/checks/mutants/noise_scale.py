@@ -88,6 +88,9 @@ def with_tensors_in_their_own_dtype(steps):
     return noise / signal
 
 
+answers.twin("adds_up_in_float32", {
+    "n = len(gradients)": "gradients = [g.float() for g in gradients]\nn = len(gradients)",
+}, of=with_tensors_in_their_own_dtype)
 answers.twin("by_running_means", {
     "signals, noises = [], []": "signals, noises, count = [0.0], [0.0], 0",
     "signals.append(signal)": "count += 1\nsignals[0] += (signal - signals[0]) / count",
@@ -191,6 +194,21 @@ answers.mistake("adds_up_in_the_first_gradient", {
         signal, noise =
     """,
 }, "the function changed the gradients that it was given: leave them unchanged")
+answers.mistake("guards_the_division", {"/ sum(signals)": "/ (sum(signals) + 1e-8)"},
+    "small gradients", "A small number was added to |G|²")
+answers.mistake("raises_the_mean_signal_to_a_small_number", {"/ sum(signals)": "/ max(sum(signals), 1e-12)"},
+    "nearly all of them mostly noise", "The mean of |G|² is below 0 here, and so is the noise scale: return it as it is")
+answers.mistake("is_infinite_where_noise_hides_the_signal",
+    {"return sum(noises) / sum(signals)": "return sum(noises) / sum(signals) if sum(signals) > 0 else float('inf')"},
+    "nearly all of them mostly noise", "got inf. The mean of |G|² is below 0 here")
+answers.mistake("has_no_sign", {"return sum(noises) / sum(signals)": "return abs(sum(noises) / sum(signals))"},
+    "nearly all of them mostly noise", "The mean of |G|² is below 0 here, and so is the noise scale")
+answers.mistake("takes_the_steps_off_their_list", {
+    "for batch, gradients in steps:": "while steps:\n    batch, gradients = steps.pop()",
+    "return sum(noises) / sum(signals)": "return sum(noises) / sum(signals) if signals else 0.0",
+}, "the function changed the list of steps that it was given: leave them unchanged")
+answers.mistake("returns_a_list", {"return sum(noises) / sum(signals)": "return [sum(noises) / sum(signals)]"},
+    "expected the noise scale, one number, got a list with the number in it")
 answers.mistake("returns_nothing", {"return sum(noises) / sum(signals)": ""},
     "expected the noise scale, one number, got None (does the function return it?)")
 

@@ -140,6 +140,16 @@ def with_a_thread_of_its_own(fabric, task):
     return train(fabric, task, model, gradients)
 
 
+# Sums are carried out in their order: after the last one all are there.
+answers.twin("waits_for_the_last_alone", {
+    """
+        for p, work in begun:
+            work.wait()
+    """: """
+        begun[-1][1].wait()
+        for p, _ in begun:
+    """,
+})
 answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())": ""},
     "each from random weights of its own")
 answers.mistake("adds_up", {"p.grad /= fabric.world_size": ""}, "The step is 3 times the mean gradient")

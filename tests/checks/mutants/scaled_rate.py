@@ -162,6 +162,17 @@ answers.mistake("never_falls_below_the_base_rate_in_a_warmup",
     "The batch is smaller than base_batch, and the rate stays at base_rate")
 answers.mistake("rounds_the_epoch", {"step >= epoch * steps_per_epoch": "round(step / steps_per_epoch) >= epoch"},
     "The epoch is rounded, so a drop comes half an epoch early")
+answers.mistake("rounds_the_epoch_up", {"step >= epoch * steps_per_epoch": "math.ceil(step / steps_per_epoch) >= epoch"},
+    "The epoch is rounded up, so a drop comes early")
+answers.mistake("drops_from_the_base_rate", {"return rate * 0.1**drops": "return (base_rate if drops else rate) * 0.1**drops"},
+    "It drops from the base rate")
+answers.mistake("rises_along_a_cosine",
+    {"(scaled - base_rate) * step / length": "(scaled - base_rate) * (1 - math.cos(math.pi * step / length)) / 2"},
+    "It rises along a cosine")
+answers.mistake("leaves_the_drops_out_after_a_warmup", {"rate * 0.1**drops": "rate * (1 if length else 0.1**drops)"},
+    "2 epochs of warm-up, drops after 3, 6", "The rate never drops")
+answers.mistake("returns_a_list", {"return rate * 0.1**drops": "return [rate * 0.1**drops]"},
+    "expected the rate, one number, got a list with the number in it: return the number itself")
 answers.mistake("asks_linear_lr_to_fall", {"batch < base_batch": "batch < 0"},
     "Starting multiplicative factor", "set its end with end_factor", of=with_the_frameworks_schedules)
 answers.mistake("returns_nothing", {"return rate": "rate"},

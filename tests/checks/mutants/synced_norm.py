@@ -137,6 +137,24 @@ def through_autograd(fabric, x, weight, bias, grad, eps):
     return tuple(t.detach().to(grad.dtype) for t in (y, x.grad, weight.grad, bias.grad))
 
 
+@answers.is_right
+def meets_once(fabric, x, weight, bias, grad, eps):
+    """grad is there from the start, so the sums of the way back can travel with those of the way there."""
+    n, features = fabric.world_size, x.shape[1]
+    own = x.mean(0)
+    room = torch.zeros(n, 1 + 4 * features, dtype=x.dtype)
+    parts = own, ((x - own) ** 2).sum(0), grad.sum(0), (grad * (x - own)).sum(0)
+    room[fabric.rank] = torch.cat([torch.tensor([len(x)], dtype=x.dtype), *parts])
+    counts, means, within, of_grad, products = all_reduce(fabric, room).split([1, *[features] * 4], dim=1)
+    rows = counts.sum()
+    mean = (counts * means).sum(0) / rows
+    root = ((within + counts * (means - mean) ** 2).sum(0) / rows + eps).sqrt()
+    hat = (x - mean) / root
+    of_product = (products + of_grad * (means - mean)).sum(0) / root
+    grad_x = weight / root * (grad - of_grad.sum(0) / rows - hat * of_product / rows)
+    return weight * hat + bias, grad_x, (grad * hat).sum(0), grad.sum(0)
+
+
 @answers.is_wrong("These are the mean and the variance of this rank's own rows")
 def normalises_its_own_rows(fabric, x, weight, bias, grad, eps):
     given = [t.clone().requires_grad_() for t in (x, weight, bias)]
@@ -232,7 +250,7 @@ def gathers_all_rows(fabric, x, weight, bias, grad, eps):
     given = torch.cat([one[0] for one in every]).requires_grad_()
     y = torch.nn.functional.batch_norm(given, None, None, weight.double(), bias.double(), training=True, eps=eps)
     y.backward(torch.cat([one[1] for one in every]))
-    hat = (y.detach() - bias) / weight
+    hat = torch.nn.functional.batch_norm(given.detach(), None, None, training=True, eps=eps)
     mine = slice(sum(rows[:rank]), sum(rows[: rank + 1]))
     found = y.detach()[mine], given.grad[mine], (grad * hat[mine]).sum(0), grad.sum(0)
     return tuple(t.to(x.dtype) for t in found)
@@ -262,6 +280,25 @@ answers.mistake("gathers_a_table_of_float64", {
     "return finished(fabric, x, ": "return finished(fabric, given, ",
 }, "y and grad_x are right, but all ranks together sent", "did a table with a row for each rank travel in float64?",
     of=joins_the_parts_of_all_ranks)
+answers.mistake("finds_the_normed_rows_from_y", {
+    "of_grad, of_product = added": """
+        hat = (weight * hat + bias - bias) / weight
+        of_grad, of_product = added
+    """,
+}, "nothing can be divided by it there")
+answers.mistake("multiplies_by_weight_first_and_divides_at_last", {
+    "of_grad, of_product = added(fabric, grad.sum(0), (grad * hat).sum(0))": """
+        scaled = grad * weight
+        of_grad, of_product = added(fabric, scaled.sum(0), (scaled * hat).sum(0))
+    """,
+    "weight / root * (grad - of_grad": "1 / root * (scaled - of_grad",
+    "(grad * hat).sum(0).to(x.dtype), grad.sum(0)": "((scaled * hat).sum(0) / weight).to(x.dtype), grad.sum(0)",
+}, "rank 0, element 0", "got nan", "nothing can be divided by it there")
+answers.mistake("takes_the_size_of_weight", {"weight / root": "weight.abs() / root"}, "weight counts without its sign")
+answers.mistake("returns_grad_x_first", {
+    "return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype)":
+        "return grad_x.to(x.dtype), (weight * hat + bias).to(x.dtype)",
+}, "This is grad_x: return y, grad_x, grad_weight and grad_bias, in this order")
 answers.mistake("returns_y_alone", {
     "return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype), (grad * hat).sum(0).to(x.dtype), grad.sum(0)":
         "return (weight * hat + bias).to(x.dtype)",

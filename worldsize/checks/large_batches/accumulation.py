@@ -36,11 +36,11 @@ SMALL = 0.02  # of the gradients' bytes: allowed besides them for counts and DDP
 
 Counts = Sequence[Sequence[int]]  # [rank][part]: examples
 ALIKE: Counts = ((4, 4, 4), (4, 4, 4))
-DIFFERENT: tuple[tuple[Counts, int], ...] = (  # (counts, number of steps)
-    (((3, 1, 5, 2), (4, 4, 1, 6), (2, 7, 3, 3)), 2),
-    (((5, 1, 3),), 2),
-    (((3,), (1,), (6,), (2,)), 1),
-    (((1, 2), (3, 3), (2, 5), (1, 1), (4, 2)), 1),
+DIFFERENT: tuple[tuple[Counts, ...], ...] = (  # by step
+    (((3, 1, 5, 2), (4, 4, 1, 6), (2, 7, 3, 3)), ((2, 1, 4, 6), (1, 1, 3, 2), (5, 2, 2, 4))),
+    (((5, 1, 3),), ((2, 8, 3),)),
+    (((3,), (1,), (261,), (2,)),),  # no byte, and no bfloat16, counts that far
+    (((1, 2), (3, 3), (2, 5), (1, 1), (4, 2)),),
 )
 
 
@@ -50,15 +50,15 @@ def big_batch_step(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     parts are this rank's (x, y): x [examples, inputs] and y [examples], the class of each. The loss is cross-entropy.
     """
-    even = BigBatch.drawn(arena.draws, ALIKE, steps=1)
+    even = BigBatch.drawn(arena.draws, ALIKE)
     yield Case(
         str(even),
         lambda: arena.ranks(fn, even.inputs, driver=stepped),
         lambda ended: {EVEN: _wrong_weights(ended, replace(even, work=ended.work))},
     )
 
-    for counts, steps in DIFFERENT:
-        batch = BigBatch.drawn(arena.draws, counts, steps)
+    for counts in DIFFERENT:
+        batch = BigBatch.drawn(arena.draws, *counts)
         yield Case(
             str(batch),
             lambda batch=batch: arena.ranks(fn, batch.inputs, driver=stepped),
@@ -70,6 +70,9 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
     wrong = _wrong_weights(ended, batch)
     if wrong:
         return {UNEVEN: wrong, FRUGAL: UNEXAMINED, KEPT: UNEXAMINED}  # the cost of a wrong step earns nothing
+    if (most := _most_steps(ended)) > 1:
+        again = though_right("the weights", f"optimizer.step() was called {most} times for one batch: take one step.")
+        return {UNEVEN: again, FRUGAL: UNEXAMINED, KEPT: UNEXAMINED}
 
     wasteful = _wasteful(ended.trace, batch) or _left_of_earlier_parts(ended, batch)
     kept = first_complaint(
@@ -77,6 +80,11 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
         for rank, (given, own) in enumerate(zip(ended.inputs, batch.inputs, strict=True))
     )
     return {UNEVEN: None, FRUGAL: though_right("the weights", wasteful), KEPT: though_right("the weights", kept)}
+
+
+def _most_steps(ended: ArenaResult) -> int:
+    """Return the most calls of optimizer.step() for a big batch; noted in the function's own process, as is the next."""
+    return max((given["stepped"].count(step) for given in ended.inputs for step in given["stepped"]), default=1)
 
 
 def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
@@ -115,6 +123,8 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, ended: ArenaResult, batc
     if step:
         if same(got, batch.without_zero_grad(step), near_zero=NEAR_ZERO):
             return "The previous step's gradients are still there: call optimizer.zero_grad() before the first part."
+        if any(same(got, weights, near_zero=NEAR_ZERO) for weights in batch.by_rate(step)):
+            return "The rate was scaled, not the gradients: momentum then mixes sums over other numbers of examples."
         return "The previous step was right. Is something left over from it, a gradient or a sum?"
 
     moved = (batch.start - got) / batch.rate  # the first step's gradient, because momentum begins at 0
@@ -122,8 +132,15 @@ def _mistake(rank: int, got: Any, right: np.ndarray, *, ended: ArenaResult, batc
     if found:
         return found
     if any(not same(told[step], got, near_zero=NEAR_ZERO) for told in returned):
-        return "The ranks hold different weights: are the gradients averaged before the step, the last part's backward in sync?"
-    return "Is there one optimizer.step(), after the last part? Does every example of every rank count equally?"
+        return (
+            "The ranks hold different weights: not all of the step was averaged over them. Let the last part be outside "
+            "no_sync()."
+        )
+    gradient = (batch.start - right) / batch.rate
+    ratio = float(moved @ gradient / (gradient @ gradient))
+    if same(moved, ratio * gradient, near_zero=NEAR_ZERO / batch.rate):
+        return f"The step is {number(ratio)} times the right one: the losses must add up to the mean over all examples."
+    return "All ranks take the same step, but it is not by the mean gradient of all examples."
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:

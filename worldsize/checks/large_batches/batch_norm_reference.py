@@ -40,7 +40,9 @@ class NormTask:
         """Draw a batch norm's task in which rank r's mean is about `shift + apart * r`."""
         x = [generator.normal(shift + apart * rank, 1.0, (count, features)).astype(dtype) for rank, count in enumerate(rows)]
         grads = [generator.normal(0.3, 1.0, (count, features)).astype(dtype) for count in rows]
-        weight, bias = generator.uniform(0.5, 1.5, (2, features)).astype(dtype)
+        signs = generator.choice([-1, 1], (2, features))
+        signs[0, :2] = 0, -1  # a weight may be 0, as where a residual branch begins
+        weight, bias = (signs * generator.uniform(0.5, 1.5, (2, features))).astype(dtype)
         return cls(x, weight, bias, grads, eps=round(float(generator.uniform(0.05, 0.2)), 3))
 
     @property
@@ -154,9 +156,11 @@ def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
     hat = centred / np.sqrt(var + task.eps)
     return outputs | {
         "eps belongs under the root, beside the variance.": task.weight * centred / (np.sqrt(var) + task.eps) + task.bias,
-        "eps is missing.": task.weight * centred / np.sqrt(var) + task.bias,
+        "eps is not in it: add it to the variance, under the root.": task.weight * centred / np.sqrt(var) + task.bias,
         "eps is 1e-5, whatever was given.": task.weight * centred / np.sqrt(var + 1e-5) + task.bias,
         "It is divided by the variance: divide by its root.": task.weight * centred / (var + task.eps) + task.bias,
+        "This is grad_x: return y, grad_x, grad_weight and grad_bias, in this order.": reference(task)["grad_x"][rank],
+        "weight counts without its sign.": np.abs(task.weight) * hat + task.bias,
         "weight and bias are missing.": hat,
         "weight is missing.": hat + task.bias,
         "bias is missing.": task.weight * hat,
@@ -199,6 +203,7 @@ def _backward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
         "This is the gradient of a batch norm of this rank's own rows.":
             task.weight / deviation * (grad - grad.mean(0) - local * (grad * local).mean(0)),
         "weight is missing.": unscaled / np.sqrt(var + task.eps),
+        "weight counts without its sign.": np.abs(scale) * unscaled,
         "The root of the variance is missing: x̂ is divided by it.": task.weight * unscaled,
     }  # fmt: skip
 

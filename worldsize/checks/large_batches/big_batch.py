@@ -46,19 +46,19 @@ class BigBatch:
     work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
     @classmethod
-    def drawn(cls, draws: random.Random, counts: Sequence[Sequence[int]], steps: int) -> BigBatch:
-        """Draw for a big batch `counts[rank][part]` examples for every step, each rank's from a seed of its own."""
+    def drawn(cls, draws: random.Random, *counts: Sequence[Sequence[int]]) -> BigBatch:
+        """Draw for a big batch `counts[step][rank][part]` examples, each rank's from a seed of its own."""
         tasks, by_rank = [], []
-        for own in counts:
+        for own in zip(*counts, strict=True):
             seed = draws.getrandbits(32)
             tasks.append(task(
-                sizes=SIZES, dtype="float64", seed=seed, steps=steps, parts=len(own),
+                sizes=SIZES, dtype="float64", seed=seed, steps=len(own), parts=len(own[0]),
                 forward_s=FORWARD_S, backward_s=BACKWARD_S,
             ))  # fmt: skip
             generator = np.random.default_rng(seed)
-            by_rank.append([[] for _ in range(steps)])
-            for parts in by_rank[-1]:
-                for k in own:
+            by_rank.append([[] for _ in own])
+            for parts, sizes in zip(by_rank[-1], own, strict=True):
+                for k in sizes:
                     parts.append((generator.normal(size=(k, SIZES[0])), generator.integers(0, SIZES[-1], k)))
 
         rate = round(draws.uniform(0.05, 0.2), 3)
@@ -89,7 +89,8 @@ class BigBatch:
         shown = []
         for parts in self.steps[0]:
             shown.append(", ".join(str(len(y)) for _, y in parts))
-        return f"{ranks_in_words(self.ranks)}, {count(self.parts, 'part')} of {'; '.join(shown)} examples"
+        first = " in the first step" * (len(self.steps) > 1)
+        return f"{ranks_in_words(self.ranks)}, {count(self.parts, 'part')} of {'; '.join(shown)} examples{first}"
 
     # ---- one device --------------------------------------------------------------------------
 
@@ -125,6 +126,22 @@ class BigBatch:
         kept = [False] * len(self.steps)
         kept[step] = True
         return self._descended(kept, self._weighed_ranks())[step]
+
+    def by_rate(self, step: int) -> list[np.ndarray]:
+        """Return the weights after `step` where the summed gradients stay as they are and the rate is scaled instead.
+
+        That is once for a rate that is set back after each big batch, and once for one that is not.
+        """
+        ends = []
+        for keeps in (False, True):
+            weights, speed, rate = self.start, 0.0, self.rate
+            for number in range(step + 1):
+                sums, counts = self._sums(weights, number, self._weighed_ranks())
+                speed = MOMENTUM * speed + sums.sum((0, 1)) / self.ranks
+                rate = (rate if keeps else self.rate) * self.ranks / counts.sum()
+                weights = weights - rate * speed
+            ends.append(weights)
+        return ends
 
     def _descended(self, kept: Sequence[bool], ranks: Sequence[WeighedRank]) -> list[np.ndarray]:
         held, weights, speed, before = [], self.start, 0.0, 0.0
@@ -179,7 +196,10 @@ class BigBatch:
             "Only the first part counts.": means[:, 0].mean(0),
         }  # fmt: skip
 
+        first = sums[:, 0]
         return {words: [gradient] * n for words, gradient in alike.items()} | {
+            "Only the first part's gradients are averaged over the ranks, the others are added to them: let the last part be "
+            "the one outside no_sync().": [*((first.sum(0) + n * (own - first)) / examples)],
             "Every rank steps by the gradient of its own examples: run the last part's forward and backward outside "
             "no_sync().": [*(n * own / examples)],
             "Every rank steps by the mean gradient of its own examples: nothing was averaged over the ranks.":

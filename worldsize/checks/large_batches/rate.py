@@ -19,7 +19,7 @@ from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
-from worldsize.checks.kit.values import first_slip, number
+from worldsize.checks.kit.values import first_slip, lone_number
 from worldsize.checks.verdict import Complaint
 from worldsize.units import count
 
@@ -147,7 +147,7 @@ def _first_wrong(returned: Sequence[Any], plans: list[RatePlan]) -> Complaint:
 
 
 def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
-    numbers = list(map(number, returned))
+    numbers = list(map(lone_number, returned))
     for step, got in enumerate(numbers):
         if isinstance(got, str):
             return f"{plan}: step {step}: expected the rate, one number, {got}"
@@ -210,7 +210,7 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
     undropped = np.array(courses()) / 0.1**behind
 
     in_steps = np.sum(plan.steps[:, None] >= ends, axis=1)
-    rounded = np.sum(np.rint(plan.steps / epoch)[:, None] >= ends, axis=1)
+    rounded, rounded_up = (np.sum(way(plan.steps / epoch)[:, None] >= ends, axis=1) for way in (np.rint, np.ceil))
     of_an_epoch = np.isin(plan.steps // epoch, ends)
 
     return {
@@ -225,6 +225,12 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         "The drops come later by the warm-up: epochs count from the first step of all.": courses(warmup),
         "The epoch is rounded, so a drop comes half an epoch early: e epochs are over at step e · steps_per_epoch.": [
             *undropped * 0.1**rounded
+        ],
+        "The epoch is rounded up, so a drop comes early: e epochs are over at step e · steps_per_epoch.": [
+            *undropped * 0.1**rounded_up
+        ],
+        "It drops from the base rate: each drop takes a tenth of the scaled rate.": [
+            np.where(behind > 0, plan.base_rate * 0.1**behind, course) for course in undropped
         ],
         "It drops for one epoch and is back afterwards: a drop lasts.": [*undropped * 0.1**of_an_epoch],
         "It is divided by 10 times the number of drops: each drop takes a tenth of the rate, so two take a hundredth.": [
@@ -256,6 +262,9 @@ def _wrong_warmups(plan: RatePlan) -> dict[str, list[np.ndarray]]:
         "It rises by the same factor at every step: let it rise by the same amount.": [
             plan.base_rate * ratio ** np.clip(rise, 0, 1) * tenths for rise in rises
         ],
+        "It rises along a cosine: let it rise by the same amount at every step.": courses(
+            [(1 - np.cos(np.pi * np.clip(rise, 0, 1))) / 2 for rise in rises]
+        ),
         "warmup_epochs are taken for steps: they are warmup_epochs · steps_per_epoch steps.": courses(
             [steps / plan.warmup_epochs, (steps + 1) / plan.warmup_epochs]
         ),

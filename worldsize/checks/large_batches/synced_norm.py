@@ -53,6 +53,10 @@ LONE_ROW = (
     "Use x.var(0, correction=0)."
 )
 
+NO_WEIGHT = (
+    "The features that are not finite have weight 0: nothing can be divided by it there. Keep x̂ from the way forwards."
+)
+
 
 @exercise({FORWARD: 0.25, BACKWARD: 0.5, OWN: 0.25, ONCE: 0.5, SAFE: 0.25, KEPT: 0.25}, seen={ONCE: evidence.MESSAGES})
 def synced_norm(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -132,14 +136,18 @@ def _no_four(returned: Sequence[Any]) -> Complaint:
 
 def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: NormTask) -> Complaint:
     mistakes = partial(batch_norm_reference.slips, task, name)
-    otherwise = partial(_otherwise, lone_row=1 in task.rows)
+    otherwise = partial(_otherwise, task=task)
     return Expected(name, right, mistakes, rounding=NEAR, but_for_nan=True, otherwise=otherwise).wrong(held)
 
 
-def _otherwise(rank: int, got: Any, right: np.ndarray, lone_row: bool) -> str:
+def _otherwise(rank: int, got: Any, right: np.ndarray, task: NormTask) -> str:
     if same(got, right, 1e-4, 1e5 * NEAR * float(np.abs(right).max())):
         return "The numbers are right, but only to half of their digits: x is float64, so compute in float64."
-    return LONE_ROW if lone_row and isinstance(got, np.ndarray) and np.isnan(got).all() else ""
+    if not isinstance(got, np.ndarray) or np.isfinite(got).all():
+        return ""
+    if np.isfinite(got[..., task.weight != 0]).all():
+        return NO_WEIGHT
+    return LONE_ROW if 1 in task.rows and np.isnan(got).all() else ""
 
 
 def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:

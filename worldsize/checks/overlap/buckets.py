@@ -7,13 +7,15 @@ The rule is torch DDP's: in the order of backward, a bucket closes as soon as it
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
-from worldsize.checks.kit.values import are_whole, shown
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import are_whole, kind_in_words, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 
 ORDER = "every tensor once, the last one first"
@@ -38,15 +40,28 @@ def fill_buckets(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine(ended: ArenaResult, sizes: Sequence[int], cap: int) -> dict[str, Complaint]:
     got, closing = ended.returned[0], UNEXAMINED
-    if not isinstance(got, tuple) or not all(isinstance(bucket, tuple) and are_whole(*bucket) for bucket in got):
-        wrong = f"expected a list of lists of tensor numbers, got {shown(got)}"
+    no_lists = _no_lists(got)
+    if no_lists:
+        wrong: Complaint = f"expected a list of lists of tensor numbers, got {no_lists}"
     else:
-        wrong = _wrong_order(got, sizes)
+        wrong = _wrong_order(got, sizes) or changed(ended.inputs[0], sizes, "sizes")
         rest = tuple(range(len(sizes) - len(list(chain(*got)))))[::-1]
         whole = (*got, rest) if rest else got  # who lost the last bucket may have closed the others well
         if not _wrong_order(whole, sizes):
             closing = _wrong_close(whole, sizes, cap)
     return {ORDER: wrong, CLOSING: closing}
+
+
+def _no_lists(got: Any) -> str:
+    """Return in words what is no list of lists of whole numbers; empty if all is."""
+    if not isinstance(got, tuple):
+        return kind_in_words(got)
+    for place, bucket in enumerate(got):
+        if not isinstance(bucket, tuple):
+            return f"{kind_in_words(bucket)} as bucket {place}"
+        if not are_whole(*bucket):
+            return f"{shown(bucket)} as bucket {place}"
+    return ""
 
 
 def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:
@@ -64,7 +79,9 @@ def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:
 
     missing = sorted(set(wanted) - set(flat))
     if missing:
-        return f"{buckets} leaves tensor {missing[0]} out: did you keep the last bucket, which may not be full?"
+        lost = ": the last bucket is missing, which may not be full" * (flat == wanted[: len(flat)])
+        twice = f" and has tensor {max(flat, key=flat.count)} twice" if len(set(flat)) < len(flat) else ""
+        return f"{buckets} leaves tensor {missing[0]} out{twice}{lost}"
     if flat == wanted[::-1]:
         return f"{buckets} begins with the first layer, whose gradient is ready last: go from the last tensor to the first"
     if len(flat) > length:

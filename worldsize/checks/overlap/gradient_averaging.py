@@ -18,8 +18,9 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.overlap import wrong_weights
 from worldsize.checks.overlap.inside_backward import TRIES, held_up, late
 from worldsize.checks.overlap.live_graphs import kept, too_many
@@ -69,8 +70,9 @@ FROZEN = TrainingKind("layer 1 is frozen", 4, {"frozen": [1]})
 UNUSED = TrainingKind("rank 1 does not use layer 2", 3, {"unused": {"1": [2]}})
 NEVER = TrainingKind("no rank uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
 LONGER = TrainingKind("3 steps", 2, {"steps": 3})
+UNUSED_AGAIN = TrainingKind("rank 0 does not use layer 2, 2 steps", 2, {"unused": {"0": [2]}, "steps": 2})
 ALONE = TrainingKind("alone", 1, {"steps": 2})
-EVERY = (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)
+EVERY = (PLAIN, TIED, FROZEN, UNUSED, LONGER, UNUSED_AGAIN, ALONE)
 
 EARLY = TrainingKind(
     "declared work in every layer's backward, links that cost nothing", 2, {"steps": 2, "backward_s": LONG_WORK_S},
@@ -92,7 +94,10 @@ HINTS = {
     "same order, so a missing gradient counts as zeros{}.",
 }
 IN_TURN = "; and a full bucket waits for the buckets before it in the list"
-MIXED = "Does one Background, made before the first step, begin every sum? The messages of two get mixed up."
+MIXED = (
+    "Does one Background, made before the first step, begin every sum? Messages of two, or of one and of an all_reduce beside "
+    "it, get mixed up."
+)
 
 ON_ITS_WAY = (
     "If you wrote no isend, it belongs to a sum that you began: leave the sum's gradient alone between start and wait(). "
@@ -131,7 +136,8 @@ def bucketed(arena: Arena, fn: Callable) -> Iterable[Case]:
         UNUSED.also(buckets=[[3], [2], [1, 0]]),
         NEVER.also(buckets=whole),
         LONGER.also(buckets=[[3, 2, 1], [0]]),
-        EARLY.also(buckets=[[3, 2], [1], [0]]),
+        UNUSED_AGAIN.also(buckets=[[3], [2, 1, 0]]),
+        EARLY.also(buckets=[[2], [3], [1], [0]]),  # one hook has two buckets to begin
         STEADY.also(buckets=[[3], [2, 1], [0]]),
         ALONE.also(buckets=whole),
     )
@@ -144,7 +150,7 @@ def accumulate(arena: Arena, fn: Callable) -> Iterable[Case]:
 
     It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
     """
-    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # no number over 4 is also a number of ranks
+    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9, 10), len(EVERY) - 1)]  # no number over 4 is also a number of ranks
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
     def wrong_messages(trace: Trace, training: OverlapTraining) -> Complaint:
@@ -197,7 +203,11 @@ def hinted(ended: ArenaResult, hints: Sequence[str]) -> ArenaResult:
 def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Examine]) -> dict[str, Complaint]:
     training = replace(training, work=ended.work)
     wrong = wrong_weights.wrong_weights(ended.returned, training)
-    complaints = {VALUES: wrong}
+    changes = first_complaint(
+        changed(after, given, "task", rank)
+        for rank, (after, given) in enumerate(zip(ended.inputs, training.tasks, strict=True))
+    )
+    complaints = {VALUES: wrong or though_right("the weights", changes)}
     for name, examine in properties.items():
         complaint = none_sent(ended.trace, "") or examine(ended.trace, training)
         if name in (INSIDE, GRAPHS):  # properties that declared work shows
@@ -259,6 +269,9 @@ def _wrong_sums(trace: Trace, training: OverlapTraining) -> Complaint:
     if n == 1 or each == expected:
         return _wrong_bytes(trace, training)
 
+    sizes = [w.nbytes for w in training.expected]
+    if trace.total_bytes() == 2 * (n - 1) * (sum(sizes) + steps * sum(compress(sizes, training.learns))):
+        return "rank 0's weights travel by all-reduce at the start, twice the bytes of a broadcast: broadcast them."
     tensors, why = sum(training.learns), ""
     if round(each) == tensors:
         why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"

@@ -104,6 +104,13 @@ class OverlapTraining:
 
         return gradients
 
+    @cached_property
+    def last_part(self) -> list[np.ndarray]:
+        """The mean over the ranks of the gradients of the first step's last micro-batch alone, at rank 0's weights."""
+        networks = _sharing(self._networks())
+        self._backward(networks, range(self.world_size), 0, [self.task["parts"] - 1])
+        return [_gradient(p).copy() for p in networks[0].parameters()]
+
     def from_start(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the overlapped training's weights after the first step if all ranks begin with `start`."""
         networks = _sharing(self._networks())
@@ -130,11 +137,13 @@ class OverlapTraining:
     def _networks(self, ranks: Sequence[WeighedRank] = ()) -> list[Network]:
         return [Network(rank, task) for rank, task in zip(ranks or self._ranks(), self.tasks, strict=True)]
 
-    def _backward(self, networks: list[Network], ranks: Sequence[int], step: int) -> None:
+    def _backward(
+        self, networks: list[Network], ranks: Sequence[int], step: int, parts: Sequence[int] | None = None
+    ) -> None:
         for network in networks:
             network.zero_grad()
         losses = []
-        for rank, part in product(ranks, range(self.task["parts"])):
+        for rank, part in product(ranks, range(self.task["parts"]) if parts is None else parts):
             losses.append(timed_network.loss(self.tasks[rank], rank, networks[rank], step, part))
 
         torch.stack(losses).mean().backward()
@@ -200,7 +209,8 @@ def _mistake(
         return f"The ranks agree, but they began with {started}: broadcast rank 0's weights."
     if training.task["steps"] > SIGNATURES_AFTER_STEPS:
         return "Is one step right and the next one wrong? A handle, a set or a sum may be left over from the step before."
-    return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
+    steps = [[(a - b) / training.task["rate"] for a, b in zip(starts[0], weights, strict=True)] for weights in held]
+    return _first_step(training, rank, k, [own[k] for own in steps]) or _in_other_places(training, steps[rank])
 
 
 def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining) -> str:
@@ -220,10 +230,10 @@ def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining
     return ""
 
 
-def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
-    """Name the mistake behind a first step's weights; `step` is the gradient that explains the weight's change."""
+def _first_step(training: OverlapTraining, rank: int, k: int, steps: Sequence[np.ndarray]) -> Complaint:
+    """Name the mistake behind a first step's weight; `steps[rank]` is the gradient that explains the weight's change there."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
-    layers = training.layers(k)
+    layers, step, mean = training.layers(k), steps[rank], np.mean([gradients[k] for gradients in training.own], axis=0)
     without = [r for r, gradient in enumerate(own) if not gradient.any()]  # ranks whose first loss does not reach it
     if 0 < len(without) < n:
         complaint = _partly_unused(step, own, without, layers)
@@ -231,6 +241,11 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
             return complaint
 
     if n > 1:
+        for other, gradient in enumerate(own):
+            if gradient.any() and all(_same(one, gradient) for one in steps):
+                return f"All ranks step by rank {other}'s gradient: the other ranks' gradients count as much."
+        if _same(step, own[rank] + mean):
+            return f"Rank {rank} steps by its own gradient plus the mean: put the mean in the gradient's place."
         if _same(step, own[rank] / n):
             return (
                 f"Rank {rank} steps by its own gradient, divided by {n}: the sum over the ranks is missing. Do you wait for the "
@@ -248,15 +263,32 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
     if len(layers) > 1:
         tied = f" Layers {layers[0]} and {layers[1]} share one tensor: it has one gradient."
 
-    complaint = _wrong_length(step, np.mean(own, axis=0), n, parts)
+    complaint = _wrong_length(step, mean, n, parts)
     if complaint:
         return f"{complaint}{tied}"
     if not step.any():
         early = " Did its bucket begin before the hooks of all its tensors had fired? Then it sent zeros."
         return f"It has not moved, and one process moves it.{early * bool(training.task['buckets'])}{tied}"
     if parts > 1:
-        return f"{parts} micro-batches count equally: do you zero a gradient, or average it over the ranks, between them?"
-    return f"The gradient should be the mean over the ranks' gradients.{tied}"
+        last = training.last_part[k]
+        if _same(step, last) or _same(step, last / parts):
+            return f"Only the last of {parts} micro-batches is in the step: is a gradient zeroed between them?"
+        if _same(step, mean - last / parts):
+            return f"The last of {parts} micro-batches is not in the step."
+    return tied.strip()
+
+
+def _in_other_places(training: OverlapTraining, steps: Sequence[np.ndarray]) -> str:
+    """Say of a first step whether its numbers are the mean gradients', in other places, or that it is another one."""
+    means = [np.mean(gradients, axis=0) for gradients in zip(*training.own, strict=True)]
+    if _same(*(np.sort(np.concatenate([one.ravel() for one in every])) for every in (steps, means))):
+        return (
+            "The step's numbers are those of the mean gradients, in other places: cut the flat tensor up in the order in which "
+            "it was packed, each piece in its tensor's shape."
+        )
+    if training.task["parts"] > 1:
+        return f"The gradient should be the mean over the {training.task['parts']} micro-batches of all ranks."
+    return "The gradient should be the mean over the ranks' gradients."
 
 
 def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Complaint:
@@ -274,6 +306,9 @@ def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Com
         if length != 1 and _same(step, length * mean):
             return f"The step is {number(length)} times the mean gradient: {complaint}"
 
+    ratio = float((step * mean).sum() / max((mean * mean).sum(), NEAR_ZERO))
+    if ratio and _same(step, ratio * mean):
+        return f"The step is {number(ratio)} times the mean gradient."
     return None
 
 
