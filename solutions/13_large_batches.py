@@ -419,7 +419,7 @@ check.big_batch_step(big_batch_step)
 # images?
 
 # %%
-lab.predict("memory", f"{large // ranks} images a rank in 8 parts: its peak memory is what share of that with one part? (0 to 1)", "")
+lab.predict("memory", f"{large // ranks} images a rank: the peak memory in 8 parts is what share of that in one? (0 to 1)", "")
 
 # %%
 def big_step(fabric, count):
