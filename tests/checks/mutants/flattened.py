@@ -155,7 +155,7 @@ answers.mistake("packs_from_the_last_and_unpacks_from_the_first",
     {"gradient(p).flatten() for p in members": "gradient(p).flatten() for p in members[::-1]"},
     "The step's numbers are those of the mean gradients, in other places")
 # Where a gradient is missing, the last step's mean is in the buffer.
-answers.mistake("never_clears_its_buffer", {"buffer.zero_()": ""},
+answers.mistake("never_clears_its_buffer", {"buffer.zero_()": "", "torch.empty(": "torch.zeros("},
     "2 ranks, rank 0 does not use layer 2, 2 steps", "left over from the step before",
     of=one_buffer_for_ever_and_a_flat_broadcast)
 answers.mistake("adds_up_rank_zeros_weights_and_zeros", {

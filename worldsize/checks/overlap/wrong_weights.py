@@ -321,4 +321,4 @@ def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], 
         return f"{unused}. Divide by all {n} ranks, not by those that have a gradient."
     if _same(step, np.mean(own, axis=0)):
         return None
-    return f"{unused}. All ranks must begin the same all-reduces in the same order."
+    return f"{unused}."
