@@ -351,8 +351,8 @@ def fill_buckets(sizes, cap):
 check.fill_buckets(fill_buckets)
 
 # %% [markdown]
-# Now the real thing. `task["buckets"]` holds such lists; number 0 is the first tensor that learns, so frozen tensors have
-# no number. When the hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
+# Now the real thing. `task["buckets"]` holds such lists; number 0 is the first tensor that learns.
+# When the hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
 #
 # One trap is left. Rank 1's loss may skip a layer. That layer's hook never fires, its bucket is never full, and rank
 # 1's next bucket would be added to rank 0's earlier one, which holds other gradients. So **begin the buckets strictly in the

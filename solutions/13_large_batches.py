@@ -200,7 +200,7 @@ by_epoch(runs, figures.answered(asks, as_much(same, reference)))
 # %% [markdown]
 # ## The linear scaling rule
 #
-# A large batch gives a better gradient, not a longer step. And an epoch has few of them. From the same weights $w$, put $k$ small
+# A large batch gives a better gradient, not a longer step. And steps are few. From the same weights $w$, put $k$ small
 # steps of rate $\eta$ beside one large step of rate $\hat\eta$ on the same images. With $g_j$ the gradient of small batch $j$,
 # and $w_j$ the weights when its turn comes, they end at
 #
