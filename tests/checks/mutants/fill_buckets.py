@@ -68,6 +68,7 @@ def turns_everything_round_at_the_end(sizes, cap):
     return closed_ones
 
 
+answers.twin("gives_ranges", {"return buckets": "return [range(bucket[0], bucket[-1] - 1, -1) for bucket in buckets]"})
 answers.mistake("first_layer_first", {"reversed(range(len(sizes)))": "range(len(sizes))"},
     "begins with the first layer, whose gradient is ready last")
 answers.mistake("loses_the_last_bucket", {"return buckets": "return buckets if held >= cap else buckets[:-1]"},
@@ -119,8 +120,8 @@ answers.mistake("turns_the_sizes_round",
     "sizes was changed in place: the caller still needs it")
 answers.mistake("looks_tensors_up_by_their_size", {"buckets[-1].append(i)": "buckets[-1].append(sizes.index(sizes[i]))"},
     "[[0, 0], [0, 0]] leaves tensor 1 out and has tensor 0 twice")
-answers.mistake("gives_ranges", {"return buckets": "return [range(bucket[0], bucket[-1] - 1, -1) for bucket in buckets]"},
-    "expected a list of lists of tensor numbers, got a range as bucket 0")
+answers.mistake("gives_arrays", {"return buckets": "import numpy as np\nreturn [np.array(bucket) for bucket in buckets]"},
+    "expected a list of lists of tensor numbers, got a tensor of shape [2] as bucket 0")
 answers.mistake("gives_a_generator", {"return buckets": "return (bucket for bucket in buckets)"},
     "got a generator (make it a list")
 answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")
