@@ -4,7 +4,7 @@
 SETUPS = {
     "00": ("ef15ae8d5556",),
     "01": ("ae6f2d86e5d3",),
-    "02": ("63768f8032ed",),
+    "02": ("18de3fd91515",),
     "03": ("aa866ea06616",),
     "04": ("1ef6e365d54c", "410d00a7cfe5",),
     "05": ("87636f56d05c", "51c09b2a57c2",),
@@ -14,7 +14,7 @@ SETUPS = {
     "09": ("e7d608e50da1",),
     "10": ("b4e44ee7d54e", "9c0b763700f1", "20f266975f08",),
     "11": ("a31955e90c64", "680aee8ea332", "77668f74fa0a",),
-    "12": ("da28d346703e", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "af2dca29a26f", "14063ae140d7",),
+    "12": ("49f064fd1846", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "af2dca29a26f", "14063ae140d7",),
     "13": ("0a09acef768b", "29798090e997", "40a5161c699e", "d826d023518d",),
     "14": ("ed25f5ac1f30",),
     "15": ("c6fe11f4300e", "60ef6a23120e", "9950423f2ef8", "a13fec49d7e3",),
@@ -119,6 +119,7 @@ EXERCISES = {
         "power_sgd_average": "# Exercise 14.3: two thin matrices",
         "local_sgd": "# Exercise 14.4: local steps and an outer step",
         "pays_below": "# Exercise 14.5: when does it pay?",
+        "scaled_steps": "# Exercise 14.6: float16 on the wire, and a scale that all ranks share",
     },
     "15": {
         "save_atomically": "# Exercise 15.1: a save that cannot be torn",
