@@ -125,6 +125,12 @@ def test_of_growing_curves_that_are_only_computed_each_is_told_from_end_to_end()
     assert "Scores rise from 4 to 40 at 10 tokens; keys rise from 3 to 30 at 10 tokens." in alt
 
 
+def test_of_many_points_some_are_read_out_with_the_first_and_the_last():
+    alt = figures.curves([Curve("share", [(step, float(step)) for step in range(60)])], "What now?", x="steps", y="share").alt
+    said = alt.split("share (20 of 60 points): ")[1]
+    assert said.startswith("0 at 0, 3 at 3") and said.rstrip(".").endswith("59 at 59") and said.count(" at ") == 20
+
+
 def test_a_curve_that_ends_early_is_named_beside_its_last_point():
     rows = [Curve("early", [(1, 1.0), (2, 2.0)]), Curve("late", [(1, 2.0), (10, 4.0)])]
     drawn_at = {text.get_text(): text.get_position() for text in drawn(rows).axes[0].texts}

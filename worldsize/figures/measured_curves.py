@@ -83,6 +83,7 @@ def bulk_range(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
 MOST_TICKS = 8
+MOST_TOLD = 20  # points of a curve in its alt text
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # behind a mark's name
 FASTER = ("faster", "fastest")
 # axes that count begin with a noun ("16 images"); axes that number are named by it alone ("layer 3")
@@ -420,7 +421,16 @@ def _words(row: Curve, x: str, y: str) -> str:
     if row.unwritten:
         return f"{row.name}: not yet"
 
-    told = [f"{_text(b, y)} at {_text(a, x)}" for a, b in row.known or row.predicted]
+    points = row.known or row.predicted
+    told = [f"{_text(b, y)} at {_text(a, x)}" for a, b in _some(points)]
     if row.played:
-        told.append("simulated " + ", ".join(f"{_text(b, y)} at {_text(a, x)}" for a, b in row.played))
-    return f"{row.name}: {', '.join(told)}"
+        told.append("simulated " + ", ".join(f"{_text(b, y)} at {_text(a, x)}" for a, b in _some(row.played)))
+    which = f" ({MOST_TOLD} of {len(points)} points)" * (len(points) > MOST_TOLD)
+    return f"{row.name}{which}: {', '.join(told)}"
+
+
+def _some(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Return the points of a curve that are read out: all, or `MOST_TOLD` of many, with the first and the last."""
+    if len(points) <= MOST_TOLD:
+        return points
+    return [points[round(k * (len(points) - 1) / (MOST_TOLD - 1))] for k in range(MOST_TOLD)]
