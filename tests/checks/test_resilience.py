@@ -21,6 +21,7 @@ WRONG = [
     *({"lost": lost} for lost in ("nothing", "all", "interval", "half")),
     {"restart": "ignored"}, {"restart": "after"}, {"in_save": "kept"}, {"in_save": "ignored"}, {"at_end": "lost"},
     {"goes_on": "rest"}, {"save_counts": True}, {"restart_costs": False}, {"first_save": True}, {"beyond": True},
+    {"at_end": "save too"},
 ]  # fmt: skip
 
 

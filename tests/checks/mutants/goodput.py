@@ -175,7 +175,7 @@ answers.mistake("saves_before_it_works", {"now = kept = 0.0": "kept = 0.0\nnow =
 answers.mistake("counts_the_last_interval_whole", {"min(interval_s, day_s - now)": "interval_s"},
     "failures at none: expected 0.832727", "The last interval is counted to its end")
 answers.mistake("counts_the_save_in_which_the_day_ends", {"min(interval_s, day_s - now)": "day_s - now"},
-    "a day of 91 s, failures at none: expected")
+    "a day of 91 s, failures at none: expected", "The save in which the day ends counts as work here")
 answers.mistake("works_through_the_last_restart", {"kept / day_s": "(kept + max(0.0, now - day_s) * bool(failures_at)) / day_s"},
     "a day of 103 s, failures at 101.2: expected")
 answers.mistake("forgets_the_save_of_a_failure", {
@@ -197,6 +197,44 @@ def daly_in_place_of_a_replay(interval_s, save_s, restart_s, day_s, failures_at)
         return interval_s / (interval_s + save_s)
     mtbf_s = day_s / len(failures_at)
     return interval_s / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + save_s) / mtbf_s))
+
+
+answers.mistake("counts_the_restarts", {"kept / day_s":
+    "(kept + restart_s * len([t for t in failures_at if t < day_s])) / day_s"},
+    "failures at 34.1: expected 0.73", "The restarts count as work here")
+answers.mistake("leaves_the_restarts_out_of_the_day", {"kept / day_s":
+    "kept / (day_s - restart_s * len([t for t in failures_at if t < day_s]))"},
+    "failures at 34.1: expected 0.73", "This is the share of the time without the restarts")
+answers.mistake("divides_a_time_below_0", {"divmod(max(0.0, day_s - begins)": "divmod(day_s - begins"},
+    "a day of 103 s, failures at 101.2: expected", "The day ends in a restart", of=by_the_stretches_between_failures)
+answers.mistake("rounds_the_share", {"return kept / day_s": "return round(kept / day_s, 4)"},
+    "expected 0.832727272727, 91.6 s of 110 s, got 0.8327. It was rounded")
+answers.mistake("works_all_day_in_one_interval", {"now = kept = 0.0": """
+    if interval_s > day_s:
+        return 1.0
+    now = kept = 0.0
+"""}, "30 s of work, 2.3 s a save, 4 s a restart, a day of 20 s, failures at 6.1: expected 0.495, 9.9 s of 20 s, got 1")
+answers.mistake("saves_in_some_time", {"now = kept = 0.0": """
+    if save_s == 0:
+        return 1.0
+    now = kept = 0.0
+"""}, "7 s of work, 0 s a save, 2.5 s a restart", "got 1")
+
+
+@answers.is_wrong("failures at 20.5, 46.6: expected", "or the day was replayed in steps of time: replay it from event to event")
+def by_a_clock_of_hundredths(interval_s, save_s, restart_s, day_s, failures_at):
+    state, left, pending, kept = "work", interval_s, 0.0, 0.0
+    failures = [t for t in failures_at if t < day_s]
+    for tick in range(round(100 * day_s)):
+        if failures and failures[0] <= tick / 100:
+            failures.pop(0)
+            state, left, pending = "restart", restart_s, 0.0
+        left -= 0.01
+        pending += 0.01 * (state == "work")
+        if left < 1e-9:
+            kept, pending = (kept + pending, 0.0) if state == "save" else (kept, pending)
+            state, left = ("save", save_s) if state == "work" else ("work", interval_s)
+    return (kept + pending) / day_s
 
 
 answers.mistake("loses_half_an_interval", {

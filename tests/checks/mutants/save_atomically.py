@@ -165,6 +165,12 @@ answers.mistake("takes_the_suffix_away", {'path.with_name(path.name + ".tmp")': 
 answers.mistake("has_one_temporary_name_for_all",
     {'path.with_name(path.name + ".tmp")': 'path.parent / "checkpoint.tmp"'},
     "state.rank1 and state.rank2 are saved at once", "Both saves wrote into one temporary file")
+# Distinct for all ranks of one file; two files of one rank meet.
+answers.mistake("names_it_after_the_suffix", {'path.with_name(path.name + ".tmp")': 'path.parent / f"tmp{path.suffix}"'},
+    "state.rank1 and model.rank1 are saved at once", "Both saves wrote into one temporary file")
+answers.mistake("names_it_after_the_digits", {
+    'path.with_name(path.name + ".tmp")': 'path.parent / "".join(filter(str.isdigit, path.name))',
+}, "state.rank1 and model.rank1 are saved at once", "Both saves wrote into one temporary file")
 answers.mistake("has_a_new_name_every_time", {'path.name + ".tmp"': 'f"{path.name}.{uuid.uuid4().hex}.tmp"'},
     "after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
 answers.mistake("asks_for_a_temporary_file", {
@@ -297,6 +303,30 @@ answers.mistake("links_the_old_one", {"os.replace(temporary, path)": """
         os.link(path, path.with_name(path.name + ".old"))
     os.replace(temporary, path)
 """}, "the old file is still there, as state.rank1.old")
+
+
+# Small data wait in Python's buffer until the flush, which raises.
+answers.mistake("passes_over_an_error_of_write", {"file.write(data)": """
+    try:
+        file.write(data)
+    except OSError:
+        pass
+"""}, "300,000 bytes over an old file of 2,200: the disk was full after", "end the save there, before os.replace")
+answers.mistake("keeps_an_error_of_write_quiet", {"file.write(data)": """
+    try:
+        file.write(data)
+    except OSError as error:
+        print("not saved:", error)
+        return
+"""}, "300,000 bytes over an old file of 2,200: the disk was full after", "the save returned as if the new data were there")
+# Checkpoints of one training are all as long.
+answers.mistake("saves_what_has_another_length", {"temporary = path": """
+    if path.exists() and path.stat().st_size == len(data):
+        return
+    temporary = path
+"""}, "afterwards state.rank1 does not hold the data: expected 1,500 bytes, got the 1,500 bytes of the old data")
+answers.mistake("saves_nothing_where_there_is_nothing", {"temporary = path": "if not data:\n    return\ntemporary = path"},
+    "expected 0 bytes, got the 2,200 bytes of the old data")
 
 
 @answers.is_wrong("no file yet: the disk was full", "raised RuntimeError", "a caller expects an OSError")

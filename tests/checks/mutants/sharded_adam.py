@@ -22,6 +22,15 @@ def adam(weights, gradient, state, learning_rate):
     weights -= learning_rate * mean / (square.sqrt() + 1e-8)
 
 
+def adam_with_epsilon_in_the_root(weights, gradient, state, learning_rate):
+    state["step"] += 1
+    state["mean"].lerp_(gradient, 0.1)
+    state["square"].lerp_(gradient**2, 0.001)
+    mean = state["mean"] / (1 - 0.9 ** state["step"])
+    square = state["square"] / (1 - 0.999 ** state["step"])
+    weights -= learning_rate * mean / (square + 1e-8).sqrt()
+
+
 def own(fabric, x):
     return x.tensor_split(fabric.world_size)[fabric.rank]
 
@@ -128,6 +137,21 @@ answers.mistake("all_reduces_the_gradient",
 answers.mistake("forgets_to_divide",
     {"reduce_scatter(fabric, gradient) / fabric.world_size": "reduce_scatter(fabric, gradient)"},
     "It was made from the sum of the gradients: divide by the number of ranks")
+answers.mistake("divides_twice",
+    {"reduce_scatter(fabric, gradient)": "reduce_scatter(fabric, gradient / fabric.world_size)"},
+    "was divided by the number of ranks twice")
+answers.mistake("adds_epsilon_to_the_square", {"adam(mine": "adam_with_epsilon_in_the_root(mine"},
+    "So small a difference comes of", "or of another epsilon in Adam")
+answers.mistake("takes_three_steps", {
+    "for gradient in gradients:": "for _, gradient in zip(range(3), gradients, strict=False):",
+}, "4 ranks, 12 weights, 9 steps", "(the weights)")
+answers.mistake("corrects_the_first_steps_alone", {
+    "all_gather(fabric, weights)": 'state["step"] = min(state["step"], 3)\nall_gather(fabric, weights)',
+}, "4 ranks, 12 weights, 9 steps", "(the weights)")
+answers.mistake("keeps_its_state_in_float64", {
+    "new_state(mine)": "new_state(mine.double())",
+    "adam(mine, reduce_scatter(fabric, gradient)": "adam(mine, reduce_scatter(fabric, gradient).double()",
+}, "3 ranks, 10 weights, 3 steps, float32", "as float32, got float64")
 answers.mistake("gathers_once_at_the_end", {"    all_gather(fabric, weights)": "all_gather(fabric, weights)"},
     "(the weights)", "The weights were gathered once, at the end", "gather in the loop")
 answers.mistake("asks_for_all_gradients_first", {"weights, gradients = replica": """

@@ -1,7 +1,7 @@
 """Exercise 15.4: an epoch that goes on with the ranks that are left."""
 
 import random
-from itertools import cycle, islice
+from itertools import cycle, islice, zip_longest
 
 import numpy as np
 import torch
@@ -111,7 +111,33 @@ answers.mistake("rounds_done_to_whole_steps", {"order[done:]": "order[done // wo
     "3 ranks, 11 of 30 samples done", "2 samples taken of the 11 done already",
     "`done` was rounded to 9, a multiple of 3: after an earlier loss it need not be one")
 answers.mistake("rounds_done_up", {"order[done:]": "order[-(-done // len(alive)) * len(alive) :]"},
-    "`done` was rounded to 9, a multiple of 3")
+    "1 sample missing. order[9:] was dealt out: 8 are done, and the next one is order[8]")
+answers.mistake("counts_done_from_1", {"order[done:]": "order[done + 1 :]"},
+    "1 sample missing. order[9:] was dealt out: 8 are done, and the next one is order[8]")
+answers.mistake("takes_sample_0_for_none", {
+    "shares = {rank: left[place :: len(alive)] for place, rank in enumerate(alive)}": """
+        rounds = list(zip_longest(*[iter(left)] * len(alive)))
+        columns = list(zip(*rounds, strict=True)) or [()] * len(alive)
+        shares = {rank: list(filter(None, column)) for rank, column in zip(alive, columns, strict=True)}
+    """,
+}, "ranks 0, 1, 2 go on", "1 sample missing")
+answers.mistake("keeps_samples_in_int16", {"order[done:]": "np.array(order[done:]).astype(np.int16).tolist()"},
+    "is not in the epoch")
+answers.mistake("gives_real_numbers", {"order[done:]": "[float(sample) for sample in order[done:]]"},
+    "as the share of rank 0, got", ".0 in it: samples are whole numbers, the entries of order")
+answers.mistake("gives_rows_of_one", {"order[done:]": "[[sample] for sample in order[done:]]"},
+    "as the share of rank 0, got (", "in it: samples are whole numbers, the entries of order")
+answers.mistake("names_ranks_in_text", {"{rank: left": "{str(rank): left"}, "The ranks are numbers, not text such as '0'")
+answers.mistake("gives_generators", {"left[place :: len(alive)]": "(sample for sample in left[place :: len(alive)])"},
+    "got a generator (make it a list, which can be iterated twice)")
+answers.mistake("divides_the_ranks_to_a_whole_number", {"rate * len(alive) / world_size": "rate * (len(alive) // world_size)"},
+    "got 0. It is 0: // leaves whole numbers, so divide by /")
+answers.mistake("takes_one_rank_to_be_lost", {"rate * len(alive) / world_size": "rate * (world_size - 1) / world_size"},
+    "ranks 2 go on: expected the rate", "It takes one rank to be lost: count those in alive")
+answers.mistake("empties_alive", {
+    "return shares, rate * len(alive) / world_size":
+        "rate *= len(alive) / world_size\nwhile alive:\n    alive.pop()\nreturn shares, rate",
+}, "alive was changed in place")
 answers.mistake("deletes_what_is_done", {"left = order[done:]": "del order[:done]\nleft = order"},
     "order was changed in place: the caller still needs it unchanged")
 answers.mistake("takes_them_off_the_order", {

@@ -182,7 +182,7 @@ answers.mistake("saves_what_was_before_the_step", {
     """,
     "if done % every == 0 or done == steps:": "if training.rank == 0 and (done % every == 0 or done == steps):",
     "saved(training, done, save)": 'save(before | {"done": done})',
-}, "All of the state is from after", "take the state after the step, not before")
+}, "The checkpoint has all of the state from after 3 steps: take all of it after the step")
 answers.mistake("counts_from_the_restart", {
     "while done": "begun = done\nwhile done",
     "done % every": "(done - begun) % every",
@@ -218,7 +218,8 @@ answers.mistake("saves_one_part_under_anothers_name", {
     "saved(training, done, save)": """
         saved(training, done, lambda state: save(state | {"schedule": {"last_step": done - 1}}))
     """,
-}, "resumed: from a checkpoint of 4 steps: rank 0: expected the weights", "saved after the step, and loaded before the next one?")
+}, "resumed: from a checkpoint of 4 steps: rank 0: expected the weights",
+    "The checkpoint has the schedule's state from after 3 steps")
 # A seed instead of the state gives other numbers than a training that was never ended.
 answers.mistake("seeds_anew_when_it_begins_again", {
     "load())": """
@@ -226,7 +227,7 @@ answers.mistake("seeds_anew_when_it_begins_again", {
         if done:
             training.generator.manual_seed(1000 * done + training.rank)
     """,
-}, "resumed", "saved after the step, and loaded before the next one?")
+}, "resumed", "The training went on with another state than the one that it had after 4 steps")
 # It comes to the same bits as itself, but it is another training.
 answers.mistake("seeds_before_every_step", {
     "load())": "load(), generators=False)",
@@ -241,6 +242,44 @@ answers.mistake("saves_half_of_the_digits", {
             save(state | {"generators": generators, "done": done})
     """,
 }, "the weights differ by", "round no number on its way")
+answers.mistake("gathers_the_generators_before_the_step", {
+    "training.step(": "generators = training.gather(training.generator.get_state())\ntraining.step(",
+    "saved(training, done, save)": "saved(training, done, lambda state: save(state | {\"generators\": generators}))",
+}, "resumed: from a checkpoint of 4 steps: rank 0", "The checkpoint has the generators' states from after 3 steps")
+answers.mistake("restores_no_generator_on_rank_0", {
+    "load())": """
+        load(), generators=False)
+        if done and training.rank:
+            training.generator.set_state(load()["generators"][training.rank])
+    """,
+}, "Of the generators, rank 0 went on with the new process's own", "load the state at training.rank")
+answers.mistake("knows_two_generators", {
+    "load())": """
+        load(), generators=False)
+        if done:
+            first, *_, last = load()["generators"] * 2
+            training.generator.set_state(last if training.rank else first)
+    """,
+}, "3 ranks, 7 steps", "Of the generators, rank 1 went on with that of rank 2")
+answers.mistake("saves_the_model_in_float32", {
+    "saved(training, done, save)": """
+        weight = training.model.state_dict()["weight"].float()
+        saved(training, done, lambda state: save(state | {"model": {"weight": weight}}))
+    """,
+}, "resumed: from a checkpoint of 4 steps: rank 0", "Numbers that went through float32 are off by this much: save them")
+answers.mistake("keeps_the_place_in_a_byte", {
+    "load())": "load())\ndone = int(done)",
+    "saved(training, done, save)": "saved(training, torch.tensor(done).to(torch.uint8), save)",
+}, "1 rank, 260 steps, a checkpoint every 128, resumed", "took step(0, 0), expected step(3, 61)")
+answers.mistake("keeps_the_place_in_int8", {
+    "load())": "load())\ndone = int(done)",
+    "saved(training, done, save)": "saved(training, torch.tensor(done).to(torch.int8), save)",
+}, "1 rank, 260 steps, a checkpoint every 128, resumed")
+answers.twin("saves_at_the_end_in_any_case", {
+    " or done == steps": " and done != steps",
+    "return training": "saved(training, done, save)\nreturn training",
+})
+answers.twin("gathers_what_it_has_loaded", {"load())": "training.gather(load() if training.rank == 0 else None)[0])"})
 
 KEPT = {}
 

@@ -132,6 +132,24 @@ answers.mistake("gives_the_clamped_word_to_all", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local.clamp(0, logits.shape[1] - 1)]",
 }, "expected a loss of")
 
+answers.mistake("takes_the_largest_for_the_right_word", {"right.sum(dim=0)": "right.max(dim=0).values"},
+    "Of what the ranks told of the right word's logit, the largest was taken")
+answers.mistake("divides_the_loss_by_the_ranks_too",
+    {"(log_sum - right.sum(dim=0)).mean()": "(log_sum - right.sum(dim=0)).mean() / fabric.world_size"},
+    "every token is in it once, so divide by the tokens alone")
+# A softmax below e^-745 is 0.
+answers.mistake("takes_the_log_of_the_softmax", {
+    "right = all_reduce(fabric, (logits * hot)": "chance = all_reduce(fabric, (powers / sums[:, None] * hot)",
+    "loss = (highest + sums.log() - right).mean()": "loss = -chance.log().mean()",
+}, "far apart between ranks", "take log Σ − z of the right word, not the log of a softmax", of=REDUCED)
+answers.mistake("subtracts_rank_0s_maximum", {
+    "highest = all_reduce(fabric, shared).max(dim=0).values": "highest = all_reduce(fabric, shared)[0].clamp(min=-3000)",
+}, "far apart between ranks", "subtract each token's highest logit", of=REDUCED)
+answers.mistake("counts_its_words_in_int8", {"local = targets - first": "local = (targets - first).to(torch.int8).long()"},
+    "2 ranks with 20000, 20300 words", "expected a loss of")
+answers.mistake("counts_the_whole_vocabulary_in_int16", {
+    "local = targets - first": "local = targets.to(torch.int16).long() - first",
+}, "2 ranks with 20000, 20300 words", "expected a loss of")
 answers.mistake("sums_over_the_tokens", {"(log_sum - right.sum(dim=0)).mean()": "(log_sum - right.sum(dim=0)).sum()"},
     "This is the sum over the tokens: divide by the number of tokens")
 answers.mistake("takes_a_mean_of_means", {
@@ -169,6 +187,11 @@ answers.mistake("takes_1_off_in_every_row", {
 }, "1 was subtracted in every row, even where the right word is another rank's")
 answers.mistake("takes_the_softmax_of_its_own_words", {"(logits - log_sum[:, None]).exp()": "logits.softmax(dim=1)"},
     "The softmax is over this rank's own words")
+answers.mistake("divides_the_gradient_by_the_ranks_too",
+    {"gradient / len(targets)": "gradient / len(targets) / fabric.world_size"},
+    "It was divided by the number of ranks, too: divide by the tokens alone")
+answers.mistake("divides_the_gradient_by_its_own_targets", {"gradient / len(targets)": "gradient / max(1, int(mine.sum()))"},
+    "It was divided by the tokens whose right word this rank has")
 answers.mistake("turns_the_sign_round", {"gradient / len(targets)": "-gradient / len(targets)"}, "The sign is reversed")
 answers.mistake("returns_the_gradient_transposed", {"gradient / len(targets)": "gradient.T / len(targets)"},
     "of shape [5, 31], got shape")

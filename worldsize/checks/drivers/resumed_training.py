@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DECAY, WARM_UP, MOMENTUM, NOISE = 0.97, 5, 0.8, 0.2
 STEP, GATHER, END = range(3)
-MOST_STEPS = 60  # of one life, in case a function never stops
+MOST_STEPS = 300  # of one life, in case a function never stops
 NO_GROUP = "no process group is here: training.gather(value) hands every rank the values of all, and is the only way to others."
 
 

@@ -27,6 +27,7 @@ IN_RESTART = "a failure in a restart begins it again"
 IN_SAVE = "a failure in a save loses what it was saving"
 NONE = "without failures: work, saves, and work again"
 EXACT, MARGIN = 1e-9, 1e-3  # MARGIN in seconds, from a drawn failure to the end of a save or restart: rounding never decides
+ROUNDED = 1e-3  # an error that rounding, or a clock in steps, leaves in a share
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Rules:
     lost: str = "work"  # what a failure loses: "work" since the last save, "nothing", "all", an "interval", "half" of one
     restart: str = "again"  # after a failure in a restart: "again", "ignored", one "after" the other
     in_save: str = "lost"  # a failure in a save: "lost", "kept", "ignored"
-    at_end: str = "counts"  # the work since the last save: "counts", "lost"
+    at_end: str = "counts"  # the work since the last save: "counts", "lost", "save too" (so does a save that the day ends in)
     goes_on: str = "anew"  # the interval after a restart: "anew", or the "rest" of the one before
     save_counts: bool = False
     restart_costs: bool = True
@@ -99,7 +100,8 @@ def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) ->
         elif saved_at <= day.day_s:
             now, kept, due = saved_at, kept + due + day.save_s * rules.save_counts, day.interval_s
         else:  # the day ends in this interval
-            counted_s = day.day_s - now if rules.save_counts else min(due, day.day_s - now)
+            whole = rules.save_counts or rules.at_end == "save too"
+            counted_s = day.day_s - now if whole else min(due, day.day_s - now)
             if rules.at_end == "lost":
                 counted_s = 0.0
             elif rules.beyond:
@@ -146,6 +148,9 @@ FIXED = (
     (AT_WORK, Day(11, 2.3, 5.7, 100, (34.1,))),
     (AT_WORK, Day(11, 2.3, 5.7, 100, (3.4, 57.4, 101.3))),  # before the first save; the last is after the day
     (AT_WORK, Day(7, 1.2, 0, 60, (20.5, 46.6))),
+    (AT_WORK, Day(7, 0, 2.5, 60, (20.5, 46.6))),  # saves that take no time
+    (AT_WORK, Day(30, 2.3, 4, 20, (6.1,))),  # an interval longer than the day
+    (AT_WORK, Day(1750, 120, 600, 86_400, (9_000.5, 30_000.25))),
     (AT_WORK, Day(11, 2.3, 5.7, 103, (101.2,))),  # the day ends in a restart
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (28.4,))),
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (29.9,))),  # late in a save
@@ -183,6 +188,8 @@ def _telling(draws: random.Random, kind: str) -> Day:
 
     def tells(day: Day) -> bool:
         right = replayed(day)
+        if kind != IN_RESTART and not close(_with_cycles_below_none(day), right, EXACT):
+            return False
         decides = {}
         for rule, slips in SLIPS.items():
             decides[rule] = [not close(replayed(day, slip), right, EXACT) for slip in slips]
@@ -226,7 +233,10 @@ def _wrong(ended: ArenaResult, day: Day) -> Complaint:
         return changed(ended.inputs[4], list(day.failures_at), "failures_at")
 
     telling = {words: share for words, share in _mistakes(day).items() if not close(share, right, EXACT)}
-    return f"expected {right:.6g}, {right * day.day_s:.6g} s of {day.day_s:g} s, got {got:.6g}{first_named(got, telling, EXACT)}"
+    shown, digits = first_named(got, telling, EXACT), 6
+    if not shown and close(got, right, ROUNDED):
+        shown, digits = ". It was rounded, or the day was replayed in steps of time: replay it from event to event.", 12
+    return f"expected {right:.{digits}g}, {right * day.day_s:.6g} s of {day.day_s:g} s, got {got:.{digits}g}{shown}"
 
 
 def _mistakes(day: Day) -> dict[str, float]:
@@ -234,6 +244,7 @@ def _mistakes(day: Day) -> dict[str, float]:
         return replayed(day, Rules(**changed))
 
     share, by_formula = replayed(day), math.nan
+    away = len([t for t in day.failures_at if t < day.day_s]) * day.restart_s / day.day_s
     if day.failures_at and day.save_s:
         mtbf_s = day.day_s / len(day.failures_at)
         by_formula = formulas.effective_share(day.interval_s, day.save_s, day.restart_s, mtbf_s)
@@ -269,11 +280,27 @@ def _mistakes(day: Day) -> dict[str, float]:
         "Saves count as work here: nothing is trained in them.": ruled(save_counts=True),
         "There is a save before the first work, when there is nothing to save.": ruled(first_save=True),
         "The work since the last save, at the day's end, does not count here: no failure lost it.": ruled(at_end="lost"),
+        "The save in which the day ends counts as work here: it is none.": ruled(at_end="save too"),
         "The last interval is counted to its end, which is after the day's.": ruled(beyond=True),
+        "The restarts count as work here: nothing is trained in them.": share + away,
+        "This is the share of the time without the restarts: divide by day_s, with them.": share / (1 - away),
+        "The day ends in a restart, and its rest after the day's end was counted: nothing is left of the day then.": (
+            _with_a_rest_below_none(day)
+        ),
         "A failure in a restart takes an interval away here (floor division of a time below 0): nothing was worked, and what was "
         "kept stays.": _with_cycles_below_none(day),
         "This is the formula for many days: replay this one, with the times that its failures had.": by_formula,
     }
+
+
+def _with_a_rest_below_none(day: Day) -> float:
+    """Return the share with `divmod` of a time below 0, where the day ends in a restart; else NaN."""
+    failures = [t for t in day.failures_at if t < day.day_s]
+    left = day.day_s - failures[-1] - day.restart_s if failures else 0.0
+    if left >= 0:
+        return math.nan
+    cycles, rest = divmod(left, day.interval_s + day.save_s)
+    return replayed(day) + (cycles * day.interval_s + min(rest, day.interval_s)) / day.day_s
 
 
 def _with_cycles_below_none(day: Day) -> float:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from worldsize.checks.drivers.resumed_training import MOMENTUM, NOISE, rate_at
 from worldsize.checks.kit.judge import ranks_in_words
 
-INPUTS, EPOCHS, MOST_DRAWS = 3, 4, 40
+INPUTS, EPOCHS, MOST_DRAWS = 3, 4, 300
 PARTS = ("the model", "the optimizer's state", "the schedule's state", "the generators' states")
 
 

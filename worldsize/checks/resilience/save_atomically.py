@@ -26,9 +26,11 @@ WHOLE = "a kill at any moment leaves the old file or the new one, whole"
 ERROR = "on a full disk the caller gets an OSError"
 APART = "ranks that save at once do not meet, and what is left of killed saves does not pile up"
 ON_DISK = "the data are on disk before they get the file's name"
-NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
+NAME, PEER, NEIGHBOUR, NAMESAKE = "state.rank1", "state.rank2", "state.rank11", "model.rank1"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
-CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stand still at; killed saves before the last
+CHANGES, KILLED = 8, 4  # folder changes to die at; killed saves before the last
+# files saved at once, and how many changes to stand still at: one name is the other's beginning, or has its ending alone
+MEETINGS = ((NAME, PEER, 5), (NEIGHBOUR, NAME, 5), (NAME, NAMESAKE, 2))
 NEVER = 0  # no change has this number: the folder is watched, and nothing dies
 
 Row = dict[str, Any]
@@ -55,8 +57,8 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield case(
         f"{SMALL:,} bytes, nothing killed",
         [scenario({}, save(first, dies="here")), scenario({}, save(first)), scenario({NAME: old}, save(new)),
-         scenario({NAME: old}, save(drawn(0)))],
-        lambda rows: {WHOLE: _not_saved(rows, (first, first, new, drawn(0)))},
+         scenario({NAME: first}, save(new)), scenario({NAME: old}, save(drawn(0)))],
+        lambda rows: {WHOLE: _not_saved(rows, (first, first, new, new, drawn(0)), (None, None, old, first, old))},
     )  # fmt: skip
 
     for what, before, data, others in (
@@ -66,9 +68,9 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
     ):
         files = {} if before is None else {NAME: before}
         deaths = [["byte", k] for k in _bytes_to_die_at(len(data), others, draws)]
-        full = ["full", int(draws.integers(1, len(data) - 1))]
         if len(data) <= OLD:
-            deaths = [None, *deaths, *(["change", j] for j in range(1, CHANGES + 1)), full]
+            deaths = [None, *deaths, *(["change", j] for j in range(1, CHANGES + 1))]
+        deaths.append(["full", int(draws.integers(1, len(data) - 1))])  # write fails where data are large, else flush
         yield case(
             what,
             [scenario(files, save(data, dies=death)) for death in deaths],
@@ -76,8 +78,8 @@ def save_atomically(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
     content, other = drawn(SMALL), drawn(SMALL + 7)
-    for first, second in ((NAME, PEER), (NEIGHBOUR, NAME)):
-        meetings = [scenario({}, save(content, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)]
+    for first, second, most in MEETINGS:
+        meetings = [scenario({}, save(content, first, meets=[j, second, other])) for j in range(1, most + 1)]
         dies = ["byte", int(draws.integers(1, SMALL))]
         yield case(
             f"{first} and {second} are saved at once",
@@ -116,9 +118,9 @@ def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list
     return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
 
 
-def _not_saved(rows: list[Row], data: tuple[np.ndarray, ...]) -> Complaint:
-    for row, right in zip(rows, data, strict=True):
-        complaint = _raised(row["ended"][-1]) or _wrong_content(row["files"], right)
+def _not_saved(rows: list[Row], data: tuple[np.ndarray, ...], before: tuple[np.ndarray | None, ...]) -> Complaint:
+    for row, right, old in zip(rows, data, before, strict=True):
+        complaint = _raised(row["ended"][-1]) or _wrong_content(row["files"], right, old)
         if complaint:
             return complaint
 
@@ -134,13 +136,13 @@ def _raised(ended: dict[str, Any], who: str = "the save") -> Complaint:
     return f"{who} did not return: its process was {'killed' if how == 'killed' else 'ended'}"
 
 
-def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray) -> Complaint:
+def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray, before: np.ndarray | None = None) -> Complaint:
     got = files.get(NAME)
     if got is None:
         there = ", ".join(files) or "nothing"
         return f"afterwards there is no file {NAME}; the folder holds {there}. Give the finished file its name with os.replace."
     if not np.array_equal(got, right):
-        return f"afterwards {NAME} does not hold the data: expected {len(right):,} bytes, got {_in_words(got, right, None)}"
+        return f"afterwards {NAME} does not hold the data: expected {len(right):,} bytes, got {_in_words(got, right, before)}"
     return None
 
 
@@ -151,7 +153,7 @@ def _examine_kills(
     for row, death in zip(rows, deaths, strict=True):
         ended, left = row["ended"][0], row["files"].get(NAME)
         if death is None:
-            complaints[WHOLE] = _not_saved([row], (data,))
+            complaints[WHOLE] = _not_saved([row], (data,), (before,))
         elif complaints[WHOLE] is None and not _is_one_of(left, before, data):
             complaints[WHOLE] = _torn(ended, death, left, before, data)
         if death and death[0] == "full":
@@ -240,6 +242,8 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
         return "0 bytes"
 
     size = f"{len(left):,} bytes"
+    if before is not None and np.array_equal(left, before):
+        return f"the {size} of the old data"
     if len(left) < len(data) and np.array_equal(left, data[: len(left)]):
         return f"the first {size} of the new data"
     if before is not None and len(left) == len(before) and not np.array_equal(left, before):

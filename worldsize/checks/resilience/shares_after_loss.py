@@ -22,7 +22,16 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number, other_than_tuple
+from worldsize.checks.kit.values import (
+    are_whole,
+    close,
+    first_named,
+    is_row,
+    kind_in_words,
+    number,
+    other_than_tuple,
+    shown,
+)
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
@@ -80,7 +89,9 @@ def shares_after_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
 
     cases = []
     for loss in losses:
-        order = arena.draws.sample(range(1000), loss.samples)
+        order = arena.draws.sample(range(1, 100_000), loss.samples)
+        if loss.left:  # sample 0 is among those that are left: it is one like any other
+            order[arena.draws.randrange(loss.done, loss.samples)] = 0
         rate = round(arena.draws.uniform(0.05, 0.5), 3)
         run = partial(arena.call, fn, order, loss.done, loss.world_size, list(loss.alive), rate)
         cases.append(Case(str(loss), run, partial(_examine, loss=loss, order=order, rate=rate)))
@@ -125,7 +136,9 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
     if set(got[0]) != set(loss.alive):
         named = ", ".join(map(str, got[0])) or "none"
         why = ""
-        if set(got[0]) == set(range(len(loss.alive))):
+        if set(map(str, got[0])) == set(map(str, loss.alive)):
+            why = f" The ranks are numbers, not text such as {next(iter(got[0]))!r}."
+        elif set(got[0]) == set(range(len(loss.alive))):
             why = " The ranks that go on need not be 0, 1, 2, …: take them from alive."
         elif set(got[0]) < set(loss.alive):
             why = " A rank with nothing left to do gets an empty share."
@@ -135,9 +148,17 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
 
     for rank, share in got[0].items():
         if not is_row(share) or not are_whole(*(value.item() if isinstance(value, np.ndarray) else value for value in share)):
-            return f"expected a list of samples as the share of rank {rank}, got {kind_in_words(share)}"
+            return f"expected a list of samples as the share of rank {rank}, got {_other_than_samples(share)}"
 
     return None
+
+
+def _other_than_samples(share: Any) -> str:
+    """Describe a share that is no row of whole numbers."""
+    if not is_row(share):
+        return kind_in_words(share)
+    first = share[0].item() if isinstance(share[0], np.ndarray | np.generic) and not np.ndim(share[0]) else share[0]
+    return f"{shown(first)} in it: samples are whole numbers, the entries of order"
 
 
 def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
@@ -207,7 +228,11 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
     for size in (loss.world_size, m):
         for whole in (loss.done // size * size, -(-loss.done // size) * size):
             words = f"`done` was rounded to {whole}, a multiple of {size}: after an earlier loss it need not be one."
+            if whole == loss.done + 1:
+                words = f"order[{whole}:] was dealt out: {loss.done} are done, and the next one is order[{loss.done}]."
             slips[words] = of(lambda place, rank, whole=whole: order[whole:][place::m])
+    words = f"order[{loss.done + 1}:] was dealt out: {loss.done} are done, and the next one is order[{loss.done}]."
+    slips[words] = of(lambda place, rank: order[loss.done + 1 :][place::m])
 
     blocks = [list(map(int, block)) for block in np.array_split(padded, m)]
     slips["Some are taken twice to make the shares equal: here shares may differ by one."] = of(lambda place, rank: blocks[place])
@@ -280,6 +305,8 @@ def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:
         "It goes with the square root of the batch: use the linear rule.": rate * share**0.5,
         "It was divided by the ranks that go on: the rate was that of all ranks together.": rate / len(loss.alive),
         "It was multiplied by the ranks that go on, and not divided by the ranks there were.": rate * len(loss.alive),
+        "It is 0: // leaves whole numbers, so divide by /.": rate * (len(loss.alive) // loss.world_size),
+        "It takes one rank to be lost: count those in alive.": rate * (loss.world_size - 1) / loss.world_size,
         "It goes with the ranks that were lost.": rate * (1 - share),
         "It goes with the samples that are left: the batch goes with the ranks.": rate * loss.left / loss.samples,
     }

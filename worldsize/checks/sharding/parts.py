@@ -30,10 +30,10 @@ def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
     return given
 
 
-def part(name: str, by_rank: ByRank, mistakes: Mistakes, blanked: bool = False) -> Expected:
+def part(name: str, by_rank: ByRank, mistakes: Mistakes, blanked: bool = False, rounding: float = NEAR) -> Expected:
     """Return the part of a tensor that each rank should hold. `blanked`: the ranks were given NaN outside their own parts."""
     otherwise = _on_blanked if blanked else went_through_float32
-    return Expected(name, by_rank, mistakes, rounding=NEAR, but_for_nan=True, otherwise=otherwise)
+    return Expected(name, by_rank, mistakes, rounding=rounding, but_for_nan=True, otherwise=otherwise)
 
 
 def _on_blanked(rank: int, got: Any, right: np.ndarray) -> str:
@@ -42,7 +42,12 @@ def _on_blanked(rank: int, got: Any, right: np.ndarray) -> str:
             f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN "
             f"times 0 is NaN), and let the ranks add up or gather their results."
         )
-    return went_through_float32(rank, got, right)
+    if went_through_float32(rank, got, right):
+        return (
+            "So small a difference comes of numbers that went through float32, of a gradient with another scale, or of another "
+            "epsilon in Adam."
+        )
+    return ""
 
 
 def what_came(got: Any) -> str:

@@ -18,18 +18,23 @@ from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words
 from worldsize.checks.kit.values import has_keys
-from worldsize.checks.sharding.parts import cut, own_alone, part, what_came
+from worldsize.checks.sharding.parts import NEAR, cut, own_alone, part, what_came
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count, times
 
 WEIGHTS = "the weights of Adam on one rank, on every rank, in place"
 STATE = "each rank keeps the state of its own part alone"
 MESSAGES = "a reduce-scatter and an all-gather a step, nothing else"
-# ranks, weights, steps. At least two steps: Adam's first depends only on the gradient's sign. In the last, two ranks have no part
-SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2), (5, 3, 2))
+# ranks, weights, steps, dtype. At least two steps: Adam's first depends only on the gradient's sign. With 5 ranks two have no part
+SIZES = (
+    (2, 8, 2, "float64"), (3, 7, 3, "float64"), (4, 12, 9, "float64"), (1, 5, 2, "float64"), (5, 3, 2, "float64"),
+    (3, 10, 3, "float32"),
+)  # fmt: skip
+ROUNDING = {"float64": NEAR, "float32": 1e-5}
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 NAMES = ("mean", "square")
 SUMMED = "It was made from the sum of the gradients: divide by the number of ranks."
+TWICE = "The sum of the gradients was divided by the number of ranks twice: once makes it the mean."
 
 
 @exercise({WEIGHTS: 0.25, STATE: 0.25, MESSAGES: 0.5}, seen={STATE: evidence.RETURNED_AND_TENSORS, MESSAGES: evidence.MESSAGES})
@@ -42,7 +47,7 @@ def sharded_adam(arena: Arena, fn: Callable) -> Iterable[Case]:
     computed from the current weights. The state is a dict with "mean" and "square", each of the shape of the rank's part.
     """
     cases = []
-    for n, length, steps in SIZES:
+    for n, length, steps, dtype in SIZES:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         weights = generator.normal(size=length)
         gradients = []
@@ -50,6 +55,7 @@ def sharded_adam(arena: Arena, fn: Callable) -> Iterable[Case]:
             gradients.append([generator.normal(size=length) + 1 + rank for _ in range(steps)])
         rate, pull = float(generator.uniform(0.05, 0.2)), float(generator.uniform(0.5, 1.0))
 
+        weights, gradients = weights.astype(dtype), [[g.astype(dtype) for g in of_rank] for of_rank in gradients]
         task = Replicas(weights, gradients, rate, pull)
         run = partial(arena.ranks, fn, task.inputs(), task.rate, driver=sharding.stepped)
         cases.append(Case(str(task), run, partial(_examine, task=task), _ADVICE))
@@ -82,7 +88,8 @@ class Replicas:
 
     @override
     def __str__(self) -> str:
-        return f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
+        name = f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
+        return name + ", float32" * (self.weights.dtype == "float32")
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class AdamSlip:
     """A known mistake in Adam; the defaults are no mistake. `gathers` says when the weights are gathered."""
 
     gathers: Literal["after", "before", "in the end", "never"] = "after"
-    gradient: Literal["mean", "sum", "own"] = "mean"
+    gradient: Literal["mean", "sum", "own", "mean of means"] = "mean"
     anew: bool = False
     into_a_copy: bool = False
     gathers_first: bool = False  # also before the first step
@@ -98,7 +105,13 @@ class AdamSlip:
 
 
 _ITERATOR = "`gradients` yields one gradient at a time, when you ask for it: write for gradient in gradients."
-_ADVICE = {"'generator' has no len()": _ITERATOR, "'generator' object is not subscriptable": _ITERATOR}
+_ADVICE = {
+    "'generator' has no len()": _ITERATOR,
+    "'generator' object is not subscriptable": _ITERATOR,
+    "must match the size of tensor": (
+        "A rank's part is that of tensor_split: where the ranks do not divide the weights, the first ranks have one more."
+    ),
+}
 
 
 def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
@@ -144,7 +157,8 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
 
         for r in range(n):
             gradient = made[r] if slip.gradient == "own" else np.sum(made, axis=0)
-            part = cut(gradient / n if slip.gradient == "mean" else gradient, n)[r]
+            divisor = {"mean": n, "mean of means": n * n}.get(slip.gradient, 1)
+            part = cut(gradient / divisor, n)[r]
             if slip.anew:
                 means[r], squares[r] = np.zeros_like(part), np.zeros_like(part)
             means[r] = BETAS[0] * means[r] + (1 - BETAS[0]) * part
@@ -173,7 +187,7 @@ def _wrong_weights(held: Sequence[Any], right: list[Trained], task: Replicas) ->
     for slip, words in _SLIPS.items():
         by_rank = [one.weights for one in trained(task, slip)]
         slips[words] = [np.where(np.isnan(w), task.weights, w) for w in by_rank]
-    return part("the weights", [one.weights for one in right], slips, blanked=True).wrong(held)
+    return part("the weights", [one.weights for one in right], slips, True, ROUNDING[str(task.weights.dtype)]).wrong(held)
 
 
 _SLIPS = {
@@ -198,6 +212,7 @@ _SLIPS = {
     AdamSlip(gradient="own", gathers="never"): "It was updated with this rank's own gradient alone, and nothing was gathered.",
     AdamSlip(anew=True): "Every step began with a new state: keep the state from step to step.",
     AdamSlip(gradient="sum"): SUMMED,
+    AdamSlip(gradient="mean of means"): TWICE,
     AdamSlip(into_a_copy=True): (
         "These are the initial weights, gathered: the steps changed a copy of the rank's part. Change a view instead, such as "
         "tensor_split returns."
@@ -214,7 +229,8 @@ def _wrong_state(states: Sequence[Any], right: list[Trained], task: Replicas) ->
     for name in NAMES:
         expected = [getattr(one, name) for one in right]
         of_sums = [getattr(one, name) for one in summed]
-        wanted = part(f'"{name}" of its own part', expected, {SUMMED: of_sums}, blanked=True)
+        rounding = ROUNDING[str(task.weights.dtype)]
+        wanted = part(f'"{name}" of its own part', expected, {SUMMED: of_sums}, True, rounding)
         complaint = wanted.wrong([got[name] for got in states])
         if complaint:
             return complaint

@@ -39,13 +39,13 @@ class WordsCase(NamedTuple):
     dtype: str = "float64"
 
 
-# the large means and rises make exp overflow or vanish in float64; two cases leave ranks without words, one of them where a
-# highest logit of 0 would hide all others
+# the large means and rises make exp overflow or vanish in float64; three cases leave ranks without words, one of them where a
+# highest logit of 0 would hide all others; one has more words than int16 can count
 SIZES = (
     WordsCase((31, 30), 5), WordsCase((31, 30, 30), 7, about=900.0), WordsCase((40, 25, 60, 33), 6, rising=400.0),
     WordsCase((37,), 4, about=-900.0), WordsCase((31, 31, 30, 30, 30), 9, about=-2000.0, apart=800.0),
     WordsCase((34, 33), 8, dtype="float32"), WordsCase((1, 1, 1, 0, 0), 6), WordsCase((33, 90, 28), 6, apart=10.0),
-    WordsCase((20, 0, 25), 5, about=-2000.0),
+    WordsCase((20, 0, 25), 5, about=-2000.0), WordsCase((0, 24, 21), 1), WordsCase((20_000, 20_300), 4),
 )  # fmt: skip
 
 
@@ -56,6 +56,7 @@ class VocabularyCase:
     logits: np.ndarray
     targets: np.ndarray
     words: tuple[int, ...]
+    apart: bool = False  # in a softmax the words of some ranks vanish
 
     @property
     def world_size(self) -> int:
@@ -108,10 +109,10 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
     for rank, own in enumerate(np.split(logits, ends[:-1], axis=1)):
         own += size.apart * rank
 
-    # targets at the borders between the ranks' words show errors of one in `first`
-    borders = {*(ends - 1), *ends} - {whole}
+    # targets at the borders between the ranks' words show errors of one in `first`; word 0 shows a `first` left out
+    borders = {0, *(ends - 1), *ends} - {-1, whole}
     targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
-    return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words)
+    return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words, bool(size.apart))
 
 
 def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
@@ -131,10 +132,12 @@ class WordsSlip:
 
     maximum: str = "of all"  # "own": each rank subtracts its own, and adds the sums unscaled; "none": no maximum is subtracted
     sums: str = "of all"  # or "own"
-    right: str = "of all"  # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`
-    mean: str = "of tokens"  # or "sum"; "of own": each rank averages its own target words, then the ranks average
+    # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`; "largest": no sum
+    right: str = "of all"
+    # or "sum"; "of own": each rank averages its own target words, then the ranks average; "of ranks": divided by their number
+    mean: str = "of tokens"
     hot: str = "own"  # "none": nothing is subtracted; "clamped": 1 in every row, at the nearest own word
-    divided: bool = True
+    divided: str = "tokens"  # what the gradient is divided by: "tokens", "nothing", "tokens and ranks", "own" target words
 
 
 def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
@@ -149,6 +152,8 @@ def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarr
             mine = _mine(task, rank)
             means.append(by_token[mine].mean() if mine.any() else 0.0)
         return [np.mean(means)] * task.world_size
+    if slip.mean == "of ranks":
+        return [by_token.mean() / task.world_size for by_token in made]
     return [by_token.mean() for by_token in made]
 
 
@@ -185,6 +190,8 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
         logits.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
     if slip.right == "own":
         return logits
+    if slip.right == "largest":
+        return [np.max(logits, axis=0)] * task.world_size
     return [np.sum(logits, axis=0)] * task.world_size
 
 
@@ -198,6 +205,10 @@ _LOSS_SLIPS = {
     WordsSlip(right="own"): (
         "The right word's logit is missing where another rank has that word: send it to all ranks."
     ),
+    WordsSlip(right="largest"): (
+        "Of what the ranks told of the right word's logit, the largest was taken. A rank without the word told 0, and a logit may "
+        "be below 0: add them up."
+    ),
     WordsSlip(right="above"): (
         "A right word on the border of two parts was counted on both: a rank has the words from first up to, but not "
         "including, first + its number of words."
@@ -207,6 +218,9 @@ _LOSS_SLIPS = {
         "`targets` are words of the whole vocabulary: column 0 of `logits` is the word `first`, so look at targets - first."
     ),
     WordsSlip(mean="sum"): "This is the sum over the tokens: divide by the number of tokens.",
+    WordsSlip(mean="of ranks"): (
+        "It was divided by the number of ranks, too: every token is in it once, so divide by the tokens alone."
+    ),
     WordsSlip(mean="of own"): (
         "This is a mean of the ranks' means, each over the tokens whose right word that rank has: the ranks' counts differ."
     ),
@@ -214,6 +228,10 @@ _LOSS_SLIPS = {
 _OVERFLOW = (
     "An exponential overflows past e^709 in float64, and vanishes below e^-745: subtract each token's highest logit before exp, "
     "the highest of all ranks."
+)
+_VANISHED = (
+    "Where a softmax is below e^-745 it is 0, and its log is -inf: subtract each token's highest logit of all ranks before exp, "
+    "and take log Σ − z of the right word, not the log of a softmax."
 )
 
 
@@ -241,7 +259,8 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
 
         mismatch = f"rank {rank}: expected a loss of {expected:.9g}, got {loss:.9g}. "
         if not np.isfinite(loss):
-            return f"{mismatch}{_NO_WORDS} {_OVERFLOW}" if 0 in task.words else mismatch + _OVERFLOW
+            why = _VANISHED if task.apart and loss > 0 else _OVERFLOW
+            return f"{mismatch}{_NO_WORDS} {why}" if 0 in task.words else mismatch + why
         slip = first_slip(lambda given, loss=loss, rank=rank: close(loss, float(given[rank]), near), named)
         if not slip and close(loss, expected, SINGLE):
             slip = SINGLE_WORDS
@@ -261,14 +280,17 @@ def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.nd
             slope[np.arange(len(part)), np.clip(local, 0, task.words[rank] - 1)] -= 1
         elif slip.hot == "own":
             slope[np.flatnonzero(own), local[own]] -= 1
-        slopes.append(slope / len(part) if slip.divided else slope)
+        by = {"tokens": len(part), "nothing": 1, "tokens and ranks": len(part) * task.world_size, "own": max(1, own.sum())}
+        slopes.append(slope / by[slip.divided])
     return slopes
 
 
 _GRADIENT_SLIPS = {
-    WordsSlip(divided=False): "This is the gradient of the sum of the tokens' losses: divide by the number of tokens.",
+    WordsSlip(divided="nothing"): "This is the gradient of the sum of the tokens' losses: divide by the number of tokens.",
     WordsSlip(hot="none"): "This is the softmax alone: subtract 1 where a token's right word is this rank's.",
-    WordsSlip(hot="none", divided=False): "This is the softmax: subtract 1 at the right word; divide by the number of tokens.",
+    WordsSlip(divided="tokens and ranks"): "It was divided by the number of ranks, too: divide by the tokens alone.",
+    WordsSlip(divided="own"): "It was divided by the tokens whose right word this rank has: divide by all tokens.",
+    WordsSlip(hot="none", divided="nothing"): "This is the softmax: subtract 1 at the right word; divide by the tokens.",
     WordsSlip(hot="clamped"): "1 was subtracted in every row, even where the right word is another rank's.",
     WordsSlip(sums="own"): "The softmax is over this rank's own words: divide by the sum over all ranks' words.",
     WordsSlip(maximum="own"): "The softmax was divided by a sum whose parts have different scales.",
