@@ -208,6 +208,13 @@ answers.mistake("forgets_the_weights",
 answers.mistake("averages_in_f", {"f(fabric, x)":
     "TwoWays.apply(x, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)"},
     "the gradient of x in step 1", "Add the gradients up, do not average them (f, backwards)")
+answers.mistake("divides_in_g", {"return g(fabric, F.linear(hidden, down)) + down_bias": """
+    n = fabric.world_size
+    summed = TwoWays.apply(F.linear(hidden, down), lambda x: all_reduce(fabric, x.clone()), lambda grad: grad / n)
+    return summed + down_bias
+"""}, "the gradient of x in step 1", "pass y's gradient on as it is (g, backwards)")
+answers.mistake("leaves_out_the_first_bias", {"up, up_bias).relu()": "up, 0 * up_bias).relu()"},
+    "y of step 1", "up_bias was left out: each rank adds its own part")
 answers.mistake("adds_a_part_of_the_bias_on_every_rank",
     {"F.linear(hidden, down)) + down_bias": "F.linear(hidden, down, down_bias / fabric.world_size))"},
     "(y of step 2)", "down_bias moves by 1/n of its gradient", "Add it once, after the sum")

@@ -132,6 +132,8 @@ answers.mistake("cuts_the_products", {
         return x + cut
     """,
 }, "its tokens of y in step 1", "Each rank's product was cut, not added up", "Reduce-scatter them")
+answers.mistake("puts_f_on_x", {"F.layer_norm(x, x.shape": "F.layer_norm(shared(fabric, x), x.shape"},
+    "x's gradient in step 1", "as in Exercise 12.1: here x is this rank's own tokens", "Leave f out there")
 answers.mistake("leaves_x_out", {"return x + scatter": "return scatter"}, "x itself is missing")
 answers.mistake("adds_the_bias_before_the_sum",
     {"F.linear(hidden, down)) + shared(fabric, down_bias)": "F.linear(hidden, down, down_bias))"},

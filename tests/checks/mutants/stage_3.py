@@ -179,7 +179,7 @@ answers.mistake("all_reduces_the_gradients", {
         "all_reduce(fabric, of_weight.flatten()).tensor_split(fabric.world_size)[fabric.rank] / fabric.world_size",
 }, "all ranks together sent 4 x the weights", "An all-reduce has two halves")
 answers.mistake("forgets_to_divide", {"mean_part(fabric, of_weight)": "reduce_scatter(fabric, of_weight.flatten())"},
-    "It stepped by the sum of the gradients: divide by the number of ranks")
+    "It stepped by 2 times the mean gradient: divide the sum by the number of ranks")
 answers.mistake("steps_by_its_own_gradient",
     {"mean_part(fabric, of_weight)": "of_weight.flatten().tensor_split(fabric.world_size)[fabric.rank]"},
     "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks")
@@ -238,6 +238,23 @@ answers.mistake("gathers_the_first_layer_once_more",
     {"grad, coming = x - target, begin(layers[-1])": "begin(0).wait()\ngrad, coming = x - target, begin(layers[-1])"},
     "One gather too many: gather each weight twice a step")
 answers.mistake("climbs", {"parts[k] -=": "parts[k] +="}, "The step went up: subtract rate times the gradient")
+answers.mistake("takes_the_gradient_of_a_loss_without_its_half", {"grad, coming = x - target": "grad, coming = 2 * (x - target)"},
+    "It stepped by 2 times the mean gradient", "begin backward with y − target, not with twice that")
+answers.mistake("takes_the_mean_over_the_examples", {"grad, coming = x - target": "grad, coming = (x - target) / len(x)"},
+    "It was divided by the number of examples, too: the loss is a sum over them")
+answers.mistake("keeps_what_came_out_of_a_layer", {
+    "inputs.append(x)": "",
+    "x = layer_forward(fabric, task, weight, x)": "x = layer_forward(fabric, task, weight, x)\ninputs.append(x)",
+}, "layer_backward takes what went into the layer as its x")
+answers.mistake("has_a_rate_of_its_own", {"parts[k] -= task[\"rate\"]": "parts[k] -= 0.05"}, "its part of layer 0 at the end")
+answers.mistake("counts_on_two_layers", {
+    "inputs, coming = [], begin(0)": "inputs, first = [], begin(0).wait()\nsecond = Gather(fabric, parts[1], shapes[1])",
+    "weight, coming = coming.wait(), begin(k + 1)": """
+        weight, coming = (first, None) if k == 0 else (second.wait() if k == 1 else coming.wait(), begin(k + 1))
+    """,
+}, "3 ranks, 1 layer of widths 4, 3", "IndexError")
+answers.mistake("subtracts_in_the_target", {"grad, coming = x - target": "grad, coming = target.sub_(x).neg_()"},
+    'task["batches"] was changed in place')
 answers.mistake("takes_one_step", {'task["batches"]:': 'task["batches"][:1]:'}, "Only one step was taken")
 answers.mistake("works_on_copies", {
     'parts, shapes = task["parts"]': 'parts, shapes = [part.clone() for part in task["parts"]]',

@@ -25,7 +25,7 @@ from worldsize.units import count, times
 WEIGHTS = "the weights of Adam on one rank, on every rank, in place"
 STATE = "each rank keeps the state of its own part alone"
 MESSAGES = "a reduce-scatter and an all-gather a step, nothing else"
-# ranks, weights, steps, dtype. At least two steps: Adam's first depends only on the gradient's sign. With 5 ranks two have no part
+# ranks, weights, steps, dtype. At least two steps: Adam's first depends on the gradient's sign alone. Of 5 ranks two have no part
 SIZES = (
     (2, 8, 2, "float64"), (3, 7, 3, "float64"), (4, 12, 9, "float64"), (1, 5, 2, "float64"), (5, 3, 2, "float64"),
     (3, 10, 3, "float32"),

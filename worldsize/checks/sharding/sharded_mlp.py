@@ -77,6 +77,8 @@ class Mistake:
     y_is_a_summand: bool = False
     bias_times_ranks: bool = False
     no_bias: bool = False
+    no_up_bias: bool = False
+    f_on_x: bool = False  # each rank's gradient of its own tokens is summed over the ranks
     y_divided: bool = False
     relu_last: bool = False
     gradient_is_a_summand: bool = False
@@ -106,7 +108,7 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
     """Train an MLP with tensor parallelism on n ranks; n = 1 is one device."""
     shards, run = weights.cut(n), ShardedRun()
     for x, target in batches:
-        hidden = [x @ w.up.T + w.up_bias for w in shards]
+        hidden = [_hidden(w, x, mistake) for w in shards]
         summands = [_active(h, mistake) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
 
         ys, inward, stepped = [], [], []
@@ -128,6 +130,11 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
 
     run.weights = list(map(list, zip(*shards, strict=True)))
     return run
+
+
+def _hidden(w: MlpWeights, x: np.ndarray, mistake: Mistake) -> np.ndarray:
+    """Return a rank's hidden units of the MLP before the ReLU."""
+    return x @ w.up.T + (0.0 if mistake.no_up_bias else 1.0) * w.up_bias
 
 
 def _bias_share(mistake: Mistake, n: int) -> float:
@@ -164,7 +171,8 @@ def _mlp_backward(
     inward = of_summand @ w.down
     if not mistake.relu_last:
         inward = inward * (hidden > 0)
-    return inward @ w.up, (inward.T @ x, inward.sum(0), of_summand.T @ _active(hidden, mistake), grad.sum(0))
+    of_up_bias = 0.0 * w.up_bias if mistake.no_up_bias else inward.sum(0)
+    return inward @ w.up, (inward.T @ x, of_up_bias, of_summand.T @ _active(hidden, mistake), grad.sum(0))
 
 
 def block_on_ranks(
@@ -176,7 +184,7 @@ def block_on_ranks(
         own, targets = cut(x, n), cut(target, n)
         whole = np.concatenate([rank_norm.normed(part)[1] for rank_norm, part in zip(norms, own, strict=True)])
 
-        hidden = [whole @ w.up.T + w.up_bias for w in shards]
+        hidden = [_hidden(w, whole, mistake) for w in shards]
         summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
 
         past = {"x": 1, "none": 0, "normed": 0, "of all ranks": n}[mistake.residual]
@@ -189,17 +197,19 @@ def block_on_ranks(
         grad = np.concatenate(straight)
         backward = [_mlp_backward(w, whole, h, grad, mistake) for w, h in zip(shards, hidden, strict=True)]
         inward = [of_x for of_x, _ in backward]
-        grad_x, to_share = [], []
+        of_tokens, to_share = [], []
         for r in range(n):
             of_normed = cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r]
             if mistake.residual == "normed":
                 of_normed = of_normed + straight[r]
             of_own, of_scale, of_shift = norms[r].backward(own[r], of_normed)
-            grad_x.append(of_own + past * straight[r])
+            of_tokens.append(of_own)
             to_share.append((of_scale, of_shift, straight[r].sum(0)))
 
         run.y.append(ys)
-        run.grad_x.append(grad_x)
+        if mistake.f_on_x:
+            of_tokens = [sum(of_tokens)] * n
+        run.grad_x.append([own_grad + past * straight[r] for r, own_grad in enumerate(of_tokens)])
         of_bias = _bias_share(mistake, n)
         for r, (of_scale, of_shift, of_down_bias) in enumerate(_shared(to_share, mistake)):
             norms[r] = Norm(norms[r].scale - rate * of_scale, norms[r].shift - rate * of_shift)

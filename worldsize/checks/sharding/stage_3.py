@@ -18,12 +18,13 @@ from worldsize.checks.kit import evidence
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.sharding.gathers import LayerGathers
 from worldsize.checks.sharding.parts import cut, part, what_came
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.links import Link
-from worldsize.units import times
+from worldsize.units import count, times
 
 VALUES = "every rank ends with its parts of one device's weights"
 BYTES = "each weight is gathered twice a step, each gradient reduce-scattered once"
@@ -33,10 +34,10 @@ PREFETCH = "the next layer is on its way while this one works"
 METERED = (2, 2, (16,) * 8, 2)  # weights of one size, so that whole ones can be counted by their bytes
 MOST_WHOLE = 4  # a weight, the next one, a gradient and a copy of it
 WORK_S = 0.001  # declared, so that the trace shows when a layer works
-RATE = 0.05
+RATES = (0.03, 0.08)
 SLOW = Link("100 MB/s", "2 ms")  # slow, so that a helper thread cannot have a message as soon as its receive begins
-# ranks, examples per rank, widths, steps. With 2 ranks a message's size identifies its layer: see `gathers`
-SIZES = ((2, 3, (3, 5, 7, 9, 3), 2), (3, 2, (4, 5, 3), 3), (4, 2, (3, 3, 2), 2), (1, 3, (4, 3, 5), 2))
+# ranks, examples per rank, widths, steps. With 2 ranks a message's size identifies its layer: see `gathers`. One has one layer
+SIZES = ((2, 3, (3, 5, 7, 9, 3), 2), (3, 2, (4, 5, 3), 3), (4, 2, (3, 3, 2), 2), (1, 3, (4, 3, 5), 2), (3, 2, (4, 3), 5))
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Stack:
 
     weights: list[np.ndarray]
     batches: list[list[tuple[np.ndarray, np.ndarray]]]
+    rate: float
     work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
     @property
@@ -66,7 +68,7 @@ class Stack:
         for rank, batches in enumerate(self.batches):
             parts = [cut(w.reshape(-1), self.world_size)[rank].copy() for w in self.weights]
             shapes = [list(w.shape) for w in self.weights]
-            given.append({"parts": parts, "shapes": shapes, "batches": batches, "rate": RATE, "work_s": WORK_S})
+            given.append({"parts": parts, "shapes": shapes, "batches": batches, "rate": self.rate, "work_s": WORK_S})
         return given
 
 
@@ -91,7 +93,7 @@ def stage_3(arena: Arena, fn: Callable) -> Iterable[Case]:
         elif n == 2:
             link = SLOW
 
-        name = f"{ranks_in_words(n)}, {len(stack.weights)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
+        name = f"{ranks_in_words(n)}, {count(len(stack.weights), 'layer')} of widths {', '.join(map(str, widths))}, {steps} steps"
         run = partial(arena.ranks, fn, stack.inputs(), link=link, driver=driver)
         cases.append(Case(name, lambda run=run: _with_words(run()), partial(examine, stack=stack)))
     return cases
@@ -108,14 +110,17 @@ def _drawn(n: int, examples: int, widths: Sequence[int], steps: int, generator: 
         for _ in range(steps):
             x, target = generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
             batches[-1].append((x, target))
-    return Stack(weights, batches)
+    return Stack(weights, batches, float(generator.uniform(*RATES)))
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
     """Return the result, with advice if a stage 3 gather that no rank waits for made ranks fail or deadlock."""
     if ended.state == "deadlock" and all(wait.op == "send" for wait in ended.waits):
         return replace(ended, message=f"{ended.message}\n{_UNTAKEN}", waits=())
-    return with_advice(ended, {"which is what `out` is": _UNTAKEN})
+    return with_advice(ended, {"which is what `out` is": _UNTAKEN, "shapes cannot be multiplied": _INPUT})
+
+
+_INPUT = "layer_backward takes what went into the layer as its x: keep that, before the layer works."
 
 
 _UNTAKEN = (
@@ -125,7 +130,7 @@ _UNTAKEN = (
 
 
 def _examine_held(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
-    wrong = _wrong_parts([told["returned"] for told in ended.returned], replace(stack, work=ended.work))
+    wrong = _wrong_parts(ended, [told["returned"] for told in ended.returned], replace(stack, work=ended.work))
     too_many = UNEXAMINED if wrong else though_right("the weights", _too_many_whole(ended.returned, stack))
     return {VALUES: wrong, TWO: too_many}
 
@@ -156,7 +161,7 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
 
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     stack = replace(stack, work=ended.work)
-    wrong = _wrong_parts(ended.returned, stack)
+    wrong = _wrong_parts(ended, ended.returned, stack)
     complaints = {VALUES: wrong, BYTES: UNEXAMINED if wrong else though_right("the weights", _wrong_bytes(ended, stack))}
     if stack.world_size == 1:
         return complaints
@@ -176,14 +181,14 @@ def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     return complaints
 
 
-def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
+def _wrong_parts(ended: ArenaResult, returned: Sequence[Any], stack: Stack) -> Complaint:
     layers, n = len(stack.weights), stack.world_size
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != layers:
             return f"rank {rank}: expected its {layers} parts, one of each layer, got {what_came(got)}"
 
     right = one_device(stack, stack.ranks())
-    slips = {words: one_device(stack, stack.ranks(), **otherwise) for words, otherwise in _SLIPS.items()}
+    slips = {words: one_device(stack, stack.ranks(), **otherwise) for words, otherwise in _slips(stack).items()}
     for k in range(layers):
         named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
         wanted = part(f"its part of layer {k} at the end", cut(right[k].reshape(-1), n), named)
@@ -191,16 +196,29 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
         if complaint:
             return complaint
 
+    for rank, batches in enumerate(stack.batches):
+        complaint = changed(ended.inputs[rank].get("batches"), batches, 'task["batches"]', rank)
+        if complaint:
+            return complaint
     return None
 
 
-_SLIPS: dict[str, dict[str, Any]] = {  # arguments of `one_device`
-    "These are the initial weights: step in place, part -= …, at every step.": {"steps": 0},
-    "It stepped by the sum of the gradients: divide by the number of ranks.": {"combine": np.sum},
-    "Only one step was taken.": {"steps": 1},
-    "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": {"own_alone": True},
-    "The step went up: subtract rate times the gradient.": {"rate": -RATE},
-}
+def _slips(stack: Stack) -> dict[str, dict[str, Any]]:
+    """Return {words for a mistake: arguments of `one_device`}. On two ranks a sum of gradients is twice their mean."""
+    or_twice = ", and begin backward with y − target, not with twice that" * (stack.world_size == 2)
+    return {
+        "These are the initial weights: step in place, part -= …, at every step.": {"steps": 0},
+        f"It stepped by {stack.world_size} times the mean gradient: divide the sum by the number of ranks{or_twice}.": {
+            "combine": np.sum
+        },
+        "Backward began with twice y − target: the loss has a factor ½.": {"rate": 2 * stack.rate},
+        "It was divided by the number of examples, too: the loss is a sum over them.": {
+            "rate": stack.rate / len(stack.batches[0][0][0])
+        },
+        "Only one step was taken.": {"steps": 1},
+        "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": {"own_alone": True},
+        "The step went up: subtract rate times the gradient.": {"rate": -stack.rate},
+    }
 
 
 def one_device(
@@ -208,18 +226,20 @@ def one_device(
     ranks: Sequence[WeighedRank],
     *,
     steps: int | None = None,
-    rate: float = RATE,
+    rate: float | None = None,
     combine: Callable = np.mean,
     own_alone: bool = False,
 ) -> list[np.ndarray]:
     """Return the stack's weights after training on one device with all ranks' examples and their mean gradients.
 
-    Each layer's results are weighed as the real `ranks`' results were. The other arguments make the mistakes of `_SLIPS`;
+    Each layer's results are weighed as the real `ranks`' results were. The other arguments make the mistakes of `_slips`;
     with `own_alone` each rank's part is stepped by the rank's own gradient.
     """
     weights = list(stack.weights)
     if steps is None:
         steps = stack.steps
+    if rate is None:
+        rate = stack.rate
     for step in range(steps):
         of_ranks = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
         for k, w in enumerate(weights):

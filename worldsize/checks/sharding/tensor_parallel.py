@@ -185,6 +185,7 @@ _SLIPS = {
         "stays backwards. Add it once, after the sum."
     ),
     Mistake(no_bias=True): "down_bias was left out.",
+    Mistake(no_up_bias=True): "up_bias was left out: each rank adds its own part, before the ReLU.",
     Mistake(y_divided=True): "It was divided by the number of ranks: add the parts up without dividing.",
 }
 MLP_SLIPS = _SLIPS | {
@@ -197,7 +198,7 @@ MLP_SLIPS = _SLIPS | {
     ),
     Mistake(gradient_divided=True): (
         "It was divided by the number of ranks: each rank's gradient of x is a summand. Add the gradients up, do not average "
-        "them (f, backwards)."
+        "them (f, backwards), and pass y's gradient on as it is (g, backwards)."
     ),
     Mistake(bias_times_ranks_backwards=True): (
         "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. Apply f to x alone here."
@@ -229,6 +230,10 @@ BLOCK_SLIPS = _SLIPS | {
     Mistake(shared_divided=True): (
         "All ranks hold the weight whole, and each rank's own tokens give a summand of its gradient. Add the summands up, do "
         "not average them."
+    ),
+    Mistake(f_on_x=True): (
+        "All ranks' gradients of x were added up, as in Exercise 12.1: here x is this rank's own tokens, and so is its gradient. "
+        "Leave f out there."
     ),
     Mistake(residual="none"): "x itself is missing: the block is x + mlp(norm(x)).",
     Mistake(residual="normed"): "norm(x) is added to the MLP's output. Add x itself: x + mlp(norm(x)).",
