@@ -206,8 +206,8 @@ _LOSS_SLIPS = {
         "The right word's logit is missing where another rank has that word: send it to all ranks."
     ),
     WordsSlip(right="largest"): (
-        "Of what the ranks told of the right word's logit, the largest was taken. A rank without the word told 0, and a logit may "
-        "be below 0: add them up."
+        "Of what the ranks told of the right word's logit, the largest was taken. A rank without the word told 0, and a "
+        "logit may be below 0: add them up."
     ),
     WordsSlip(right="above"): (
         "A right word on the border of two parts was counted on both: a rank has the words from first up to, but not "
