@@ -5,7 +5,7 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 190 (two sittings: 80 up to “The loss, cut by words”, then 110) · **Points:** 6 · **Prerequisites:** Lab 06
+# **Minutes:** 195 (two sittings: 80 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
 # (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
@@ -18,6 +18,7 @@ from worldsize.notebook import *
 import math
 import time
 from dataclasses import replace
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -33,7 +34,7 @@ from worldsize.pytorch.models import flat, mlp, tensors
 from worldsize.pytorch.transformer_shard import TransformerShard, TwoWays, gathered, scattered
 
 # %% tags=["parameters"]
-ranks = 4  # 1, 2, 4 or 8: eight heads are dealt out evenly
+ranks = 4
 width = 64
 batches = [16, 64, 256, 1024]
 sequence_length = 256
@@ -47,8 +48,6 @@ work_ms = 14
 
 # %%
 lab, check = open_lab("12")
-if 8 % ranks:
-    raise ValueError(f"ranks = {ranks}: expected 1, 2, 4 or 8, because eight heads are dealt out evenly")
 
 # %% [markdown]
 # ## What does not fit
@@ -58,7 +57,8 @@ if 8 % ranks:
 # the weights, the mean of the gradients and the mean of their squares in 32 bits.
 
 # %%
-lab.predict("whole", "7.5 billion parameters, gradients in 16 bits, Adam in 32: how many GB does a rank keep?", "GB")
+asks = "7.5 billion parameters; weights and gradients in 16 bits, Adam's three in 32: how many GB does a rank keep?"
+lab.predict("whole", asks, "GB")
 
 # %%
 big, many = 7.5e9, 64
@@ -115,9 +115,9 @@ for cut, layers in (("column-parallel", rows), ("row-parallel", columns)):
         print(f"{cut}, {name}: {how([layer[k] for layer in layers], whole)}")
 
 # %% [markdown]
-# The two cuts are mirrors: what one has in pieces the other has as summands. So put one after the other, `up` column-parallel
-# and `down` row-parallel. The pieces that `up` leaves are exactly the inputs that this rank's `down` needs, and a ReLU between
-# them works on each number alone. How often must the ranks meet, forwards and backwards?
+# The two cuts are mirrors: what one has in pieces the other has as summands. So cut two layers in a row: `up` column-parallel,
+# then `down` row-parallel. The pieces that `up` leaves are exactly the inputs that this rank's `down` needs, and a ReLU
+# between them works on each number alone. How often must the ranks meet, forwards and backwards?
 
 # %% tags=["cover"]
 figures.matrix_cuts(32, 64, 256, 64, 4)
@@ -170,15 +170,15 @@ def train(forward, task):
 
 # %%
 lab.predict(
-    "pair", f"x [32, {width}], hidden {4 * width}, {ranks} ranks, float64. How many kB does each rank send in a step?", "kB"
+    "pair", f"A step with x [32, {width}], hidden {4 * width}, {ranks} ranks, float64: how many kB does each rank send?", "kB"
 )
 
 # %% [markdown]
 # A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole. No
 # rank can do another's work here. A class that you write inside the function sees its `fabric`.
 #
-# <details><summary>Hint 1</summary>f: x went *to* all ranks. Turn the arrows round: its gradient comes *from* all of them. g: y
-# is the same on all ranks. How many gradients of it does the loss give each rank?</details>
+# <details><summary>Hint 1</summary>With f, x goes *to* all ranks. Turn the arrows round, and the gradient of x comes *from*
+# all of them. With g, all ranks get the same y. How many gradients of y does the loss give each rank?</details>
 # <details><summary>Hint 2</summary>An all-reduce works in place. Give it a <code>clone()</code> of what others still use. And y
 # gets its bias only once.</details>
 
@@ -260,9 +260,9 @@ figures.messages(run, in_steps=True)
 # %% [markdown]
 # ## Cut the layers, or copy them?
 #
-# *Activations* travel here: more tokens, more bytes. With replicas the *gradients* travel, as large as the weights, for any
-# batch. So for few tokens it is cheaper to cut the layers, for many to copy them. Where is the turning point? Count each row of
-# x as a token, over all ranks together.
+# When layers are cut, *activations* travel: the more tokens, the more bytes. When they are copied, *gradients* travel, as
+# large as the weights, for any batch. So for few tokens it is cheaper to cut the layers, for many to copy them. Where is the
+# turning point? Each row of x is a token; with copies, count the tokens of all ranks together.
 
 # %%
 lab.predict("turn", f"An MLP of width {width} and {4 * width}: up to how many tokens does cutting it send less?", "tokens")
@@ -297,11 +297,12 @@ figures.predicted(lab, ["pair", "turn"])
 
 # %% [markdown]
 # This MLP has $8h^2$ weights. A replica sends their gradients once, and a rank with a shard sends $2$ activations of $Bh$
-# numbers: equal at $B=4h$ tokens. By bytes alone: below $4h$ move activations, above it gradients. With h = 8,192 that is
+# numbers: equal at $B=4h$ tokens. By bytes alone, cut layers below $4h$ tokens, and copy them above. With h = 8,192 that is
 # 32,768 tokens, four sequences of 8,192.
 #
-# But bytes are not everything. Gradients can travel while backward goes on (Lab 11); f and g hold everybody up, in every layer.
-# So tensor parallelism stays inside one machine, where links are fastest. It buys memory, and shares a layer's arithmetic.
+# But bytes are not everything. Gradients can travel while backward goes on (Lab 11); f and g hold everybody up, in every
+# layer. So tensor parallelism stays inside one machine, where links are fastest. It saves memory, and the ranks share a
+# layer's arithmetic.
 
 # %% [markdown]
 # ## Heads
@@ -349,7 +350,7 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 # and g?
 
 # %%
-lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatters, over those with f and g?", "times")
+lab.predict("sequence", "Tokens by all-gathers and reduce-scatters: how many times the bytes that f and g send?", "times")
 
 # %% [markdown]
 # Writing a class for every pair gets long. `TwoWays.apply(x, there, back)` does `there(x)` forwards and `back(grad)`
@@ -357,12 +358,12 @@ lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatter
 # reduce-scatter: this rank's tokens of the ranks' sum. `F.layer_norm(x, x.shape[-1:], scale, shift)` is the norm.
 
 # %% [markdown]
-# x and y are now a rank's own tokens. Decide for each place: what goes forwards, what backwards? And look at `scale`, `shift`
-# and `down_bias`. Every rank has them whole and must keep them equal, but for whose tokens does it use them?
+# x and y are now a rank's own tokens. Decide for each place which collective runs forwards, and which backwards. And look at
+# `scale`, `shift` and `down_bias`. Every rank has them whole and must keep them equal, but for whose tokens does it use them?
 #
 # <details><summary>Hint 1</summary>The mirror of an all-gather is a reduce-scatter, and the other way round.</details>
-# <details><summary>Hint 2</summary>f fits more than x: it is for whatever all ranks have whole and each uses for a part of
-# the work.</details>
+# <details><summary>Hint 2</summary>f is not for x alone: it fits whatever all ranks hold whole and each rank uses for its part
+# of the work.</details>
 
 # %% tags=["exercise:sequence_parallel"]
 # Exercise 12.2: tokens in parts, between layers in parts
@@ -416,8 +417,8 @@ if tokens_run.state == "done":
 figures.messages(forwards(tokens_run), in_steps=True)
 
 # %% [markdown]
-# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? Backwards, both come once more,
-# followed by the sums of what all ranks hold.
+# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? The backward pass has both once
+# more, and then the all-reduces of the gradients of scale, shift and down_bias.
 #
 # An all-reduce *was* a reduce-scatter and an all-gather all along; now there is something to do between the two halves. The few
 # extra bytes are the gradients of what all ranks hold. So what is the gain?
@@ -432,7 +433,7 @@ figures.messages(forwards(tokens_run), in_steps=True)
 
 # %%
 s, b, h, a = sequence_length, 2, 256, 8
-asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with sequence parallelism than with f and g?"
+asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: f and g keep how many times as many bytes as sequence parallelism?"
 lab.predict("kept", asks, "times")
 
 # %% [markdown]
@@ -459,9 +460,9 @@ figures.stacks(
 )
 
 # %% [markdown]
-# To keep only its own tokens, a rank gathers all tokens again backwards (`GatheredLinear` in
-# `worldsize/pytorch/transformer_shard.py`): memory for bytes, again. With long sequences the term with $s^2$ outgrows all
-# others; it is also the cheapest to recompute: **selective recomputation**.
+# To keep only its own tokens, a rank gathers all tokens again in the backward pass (`GatheredLinear` in
+# `worldsize/pytorch/transformer_shard.py`): it saves memory, and sends more. With long sequences the term with $s^2$ outgrows
+# all others; it is also the cheapest to compute a second time. To do so is called **selective recomputation**.
 
 # %% [markdown]
 # ## The loss, cut by words
@@ -513,7 +514,7 @@ lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
 # <details><summary>Hint 1</summary>$\log\sum_j e^{z_j} = m + \log\sum_j e^{z_j - m}$ for any m. If ranks subtract different m,
 # bring their sums to one scale before you add them.</details>
 # <details><summary>Hint 2</summary>The gradient of the token's loss is $e^{z_j}/\sum_i e^{z_i}$, minus 1 where j is the right
-# word. Once the sum is known it needs no message.</details>
+# word. Once the sum is known, the gradient needs no message.</details>
 # <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> has an answer even
 # where there are no words.</details>
 
@@ -612,14 +613,14 @@ def adam(weights, gradient, state, learning_rate):
 # %%
 lab.predict(
     "zero_bytes",
-    "An all-reduce of the gradient against this reduce-scatter and all-gather: how many times as many bytes?", "times",
+    "This reduce-scatter and all-gather: how many times the bytes of an all-reduce of the gradient?", "times",
 )
 
 # %% [markdown]
 # `gradients` yields this rank's gradient for one step after the other, each computed on demand, at the weights as they then
 # are. So change the weights **in place**. A rank takes no step on another rank's part of the weights, and so has no use for
-# that part's old values: in the check they start as NaN (not a number; anything computed with it is NaN too), and the gradients
-# leave them out until they are numbers. Gather nothing before the first step.
+# that part's old values: in the check that part starts as NaN (not a number; anything computed with it is NaN too), and the
+# check's gradients leave NaN weights out. Gather nothing before the first step.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
@@ -731,8 +732,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# The same weights, the same bytes on the links, and only one part of the state on each rank: the step has moved in between the
-# two halves of an all-reduce. This is ZeRO's **stage 1**.
+# The step has moved in between the two halves of an all-reduce. So nothing more is sent, and a rank keeps the state of its own
+# part alone. This is ZeRO's **stage 1**.
 
 # %% [markdown]
 # ## Any optimizer, cut (optional)
@@ -889,8 +890,8 @@ for name, weights in apart.items():
 # ## Two stages more
 #
 # After the reduce-scatter a rank needs only its own part of the gradient: **stage 2** drops the rest. And the weights? A layer
-# needs them only during its forward and its backward pass. **Stage 3** keeps only a part of them too, and gathers each layer's
-# when they are needed, twice in a step.
+# needs them only during its forward and its backward pass. **Stage 3** keeps only a part of the weights too, and gathers each
+# layer's weights when they are needed, twice in a step.
 
 # %%
 # Helper: the first cut that fits, in words
@@ -903,8 +904,8 @@ def first_fit(stages):
     return f"more than stage 3 cuts: that leaves {held['stage 3']:,.0f} GB"
 
 # %%
-lab.predict("stage_1", "7.5 billion parameters, 64 ranks. GB a rank with stage 1?", "GB")
-lab.predict("stage_3", "And with stage 3?", "GB")
+lab.predict("stage_1", "7.5 billion parameters over 64 ranks: how many GB does a rank keep with stage 1?", "GB")
+lab.predict("stage_3", "And how many with stage 3?", "GB")
 
 # %%
 stages = {stage: sharding.memory(big, many, stage) for stage in sharding.STAGES}
@@ -926,8 +927,8 @@ figures.zero_stages(big, 8)
 
 # %% [markdown]
 # What does it cost? The paper counts $2\Psi$ numbers sent in a step for copies and for stages 1 and 2, and $3\Psi$ for stage 3
-# (times $\frac{n-1}{n}$). That is for one batch a step. Now **accumulate** gradients over m micro-batches, as in Lab 11. Who
-# keeps a whole gradient meanwhile? Who must reduce-scatter every time?
+# (times $\frac{n-1}{n}$). That is for one batch a step. Now **accumulate** gradients over m micro-batches, as in Lab 11. Which
+# stages keep a whole gradient meanwhile? Which must reduce-scatter every time?
 
 # %%
 lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times as much as stage 1?", "times")
@@ -1098,13 +1099,15 @@ def pytorchs(fabric, work_s, meter=None, ahead=True):
 
 # %%
 lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save here?", "ms")
-lab.predict("fsdp_bytes", "Stage 3 against copies: how many times as many bytes does a rank send in a step?", "times")
+lab.predict("fsdp_bytes", "Stage 3: how many times the bytes that a rank with copies sends in a step?", "times")
 
 # %%
-print("yours, then FSDP2 with prefetch and without: three steps each …")
-runs = {"yours": launch(yours, 2, args=(work_ms / 1e3,), link=link)}
-runs["FSDP2"] = launch(pytorchs, 2, args=(work_ms / 1e3,), link=link)
-runs["FSDP2, none ahead"] = launch(pytorchs, 2, args=(work_ms / 1e3, None, False), link=link)
+print("yours, then FSDP2 with prefetch and without, three steps each; then all three once more …")
+jobs = {"yours": (yours, ()), "FSDP2": (pytorchs, ()), "FSDP2, none ahead": (pytorchs, (None, False))}
+rounds = []
+for _ in range(2):
+    rounds.append({name: launch(fn, 2, args=(work_ms / 1e3, *more), link=link) for name, (fn, more) in jobs.items()})
+runs = rounds[-1]
 if runs["yours"].state == "done":
     pairs = zip(runs["yours"][1][0], runs["FSDP2"][1][0])
     print(f"largest difference of a weight from FSDP2's after 3 steps: {max(float((a - b).abs().max()) for a, b in pairs):.0e}")
@@ -1118,32 +1121,34 @@ def stack_steps(run, rank=0):
     each = 2 * stack_layers
     return [(work[k], ends[k + each - 1]) for k in range(each, len(work), each)]
 
-def step_s(run):
-    return min(end - start for start, end in stack_steps(run)) if run.state == "done" else None
+def steps_s(name):
+    """The seconds of each step of both runs, in order of length; none where a run is not done."""
+    done = [one[name] for one in rounds if one[name].state == "done"]
+    return sorted(end - start for run in done for start, end in stack_steps(run))
 
 def one_step(run):
     """The record of the last step; the run itself if it is not done."""
     return run.trace.between(*stack_steps(run)[-1]) if run.state == "done" else run
 
 # %%
-took = {name: step_s(run) for name, run in runs.items()}
+took = {name: steps_s(name) for name in runs}
 works_s = 2 * stack_layers * work_ms / 1e3
 scatter_s = (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
 hidden, shown = works_s + scatter_s + gather_ms / 1e3, works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
 expected = {"yours": hidden, "FSDP2": hidden, "FSDP2, none ahead": shown}
-saved_ms = 1e3 * (took["FSDP2, none ahead"] - took["FSDP2"])
+saved_ms = 1e3 * (median(took["FSDP2, none ahead"]) - median(took["FSDP2"]))
 lab.measure("prefetch", saved_ms)
-print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here; by formula it would be {1e3 * (shown - hidden):.0f} ms")
+print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here, by medians; by formula it would be {1e3 * (shown - hidden):.0f} ms")
 figures.race(
-    [figures.Timing(name, s, expected[name]) for name, s in took.items()],
+    [figures.Timing(name, median(s) if s else None, expected[name], repeats_s=s) for name, s in took.items()],
     "One step over slow links: how much time does prefetch save?", beside=("FSDP2", "FSDP2, none ahead"),
 )
 
 # %% [markdown]
-# The marks are by formula: work, the reduce-scatters, which nobody hides here, and the gathers: one (at the turn, where the
-# same layer works twice) or all of them. Whatever a bar has beyond its mark is this machine's own work. Now look into a step of
-# each: its work above, layer by layer, and the messages that this rank sends below. (A profiler's view of a step is in Lab 11,
-# “What a profiler sees (optional)”.)
+# A mark is the formula's time: the work, the reduce-scatters, which nobody hides here, and the gathers that are not hidden.
+# With prefetch that is one (at the turn, where the same layer works twice), without it all of them. Whatever a bar has beyond
+# its mark is this machine's own work. Now look into a step of each: its work above, layer by layer, and the messages that this
+# rank sends below. (A profiler's view of a step is in Lab 11, “What a profiler sees (optional)”.)
 
 # %%
 steps_of = {name: one_step(run) for name, run in runs.items()}
@@ -1173,10 +1178,10 @@ figures.stacks(
 )
 
 # %% [markdown]
-# On top of the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers into
-# one buffer and copies from it into the weights, so for a moment a layer exists twice. It also keeps its part of every gradient
-# until the optimizer's step, whereas yours steps at once: with more layers these parts grow, like its own parts of the weights,
-# and the rest stays as it is.
+# On top of the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers
+# into one buffer and copies from it into the weights, so for a moment a layer exists twice. It also keeps its part of every
+# gradient until the optimizer's step, whereas yours steps at once. With more layers the parts that FSDP2 keeps grow, as its
+# parts of the weights do; the rest does not.
 #
 # Now the bytes: how much does a step send?
 
@@ -1198,8 +1203,9 @@ lab.measure("fsdp_bytes", runs["FSDP2"].trace.sent_bytes(0) / 3 / sharding.bytes
 # ## From the library (optional)
 #
 # Now the ordinary use: on the images, over PyTorch's own gloo. With `reshard_after_forward=False` a layer's weights stay whole
-# from the forward to the backward pass: gradients and state are cut, as in stage 2. Beside them, DDP, which copies. Its
-# all-reduces start in C++, which our record does not see; PyTorch's `allreduce_hook` does the same from Python.
+# from the forward to the backward pass: gradients and state are cut, as in stage 2. DDP, which copies everything, runs beside
+# both. It starts its all-reduces in C++, where our record does not see them; PyTorch's `allreduce_hook` does the same from
+# Python.
 
 # %%
 def copied_by_ddp(model):
@@ -1220,8 +1226,8 @@ def cut_by_fsdp(model, reshard):
 
 # %% [markdown]
 # A sharded parameter is a `DTensor`, a tensor that knows how it is spread over a mesh of devices: `to_local()` is this rank's
-# part, `full_tensor()` gathers the whole. For the second of two steps we note what stays between steps, and how much more there
-# is at the fullest moment of both passes.
+# part, `full_tensor()` gathers the whole. We take two steps and measure the second: what stays between steps, and how much
+# more there is at the fullest moment of its two passes.
 
 # %%
 # Helper: what a rank keeps
@@ -1372,9 +1378,9 @@ lab.measure("last_rows", world["model[-1].weight.to_local().shape[0]"][-1])
 world.table("model")
 
 # %% [markdown]
-# Each row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0, by
-# rows. The same letter twice in a row would mean the same bytes, and no two ranks share any. Each part has ⌈rows / ranks⌉ rows,
-# as long as there are any left: so the last rank may have fewer than its share.
+# Each row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0,
+# by rows. The same letter twice in a row would mean that two ranks hold equal bytes; here no two do. Each part has ⌈rows /
+# ranks⌉ rows, as long as there are any left: so the last rank may have fewer than its share.
 #
 # Is the whole the same for all? `full_tensor()` gathers it, on every rank. Which letters do you expect?
 

@@ -74,7 +74,7 @@ folder = Path(room.name)
 
 # %%
 gpus, rate = 16_384, 6.50
-lab.predict("mtbf", f"A job on {gpus:,} GPUs, {rate} failures in 1,000 node-days: how many hours between two?", "hours")
+lab.predict("mtbf", f"A job on {gpus:,} GPUs, {rate} failures in 1,000 node-days: how many hours between two failures?", "hours")
 
 # %%
 mtbf_hours = formulas.mtbf_hours(gpus, rate)
@@ -175,7 +175,7 @@ def kill_them(save, kills):
     return json.loads(said.splitlines()[-1])
 
 # %%
-asks = "100 saves of 10 kB over the old file, 50 killed at a random byte, 50 at a random call: how many files are torn?"
+asks = "100 saves of 10 kB over the old file, 50 killed at a random byte, 50 at a random call: about how many files are torn?"
 lab.predict("torn", asks, "files")
 
 # %%
@@ -194,13 +194,13 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # %% [markdown]
 # The new *name* is an entry in the **folder**, which must be synced too. So after the rename get the folder's number with
 # `os.open(folder, os.O_RDONLY)`, `os.fsync` it and `os.close` it. Without this a power cut may bring back the old file, whole,
-# though the save had returned. No kill shows what a sync changes: the check says whether the file's comes in time, without
-# points, and does not ask for the folder's. Do both all the same.
+# though the save had returned. No kill shows what a sync changes. So the check says without points whether you sync the file
+# in time, and does not ask whether you sync the folder. Do both all the same.
 
 # %% [markdown]
-# Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
-# pile up, or a thousand failures fill the disk: a save that returns leaves only the new file. If the disk *is* full, a write
-# raises OSError: let the caller see it, as an OSError. The old file stays.
+# Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it, and maybe another job `model.rank0`.
+# And what killed saves leave must not pile up, or a thousand failures fill the disk: a save that returns leaves only the new
+# file. If the disk *is* full, a write raises OSError: let the caller see it, as an OSError. The old file stays.
 #
 # <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and always the same one. Then no
 # two ranks meet, and the next save overwrites what a killed one left. Make it from the whole <code>path.name</code>:
@@ -214,7 +214,7 @@ def save_atomically(path, data):
     """Put data, bytes, into the file `path`, a pathlib.Path: a kill at any moment leaves the old file or the new, whole.
 
     The data are on disk before they get the name; an OSError goes to the caller. What a killed save left is gone after the
-    next save. Other ranks save other files in the same folder at the same time (state.rank0, state.rank1): they must not meet.
+    next save. Other files in this folder are saved at the same time (state.rank0, state.rank1, model.rank0): none must meet.
     """
     ### BEGIN SOLUTION
     part = path.with_name(path.name + ".tmp")
@@ -296,8 +296,14 @@ def gather(tensor):
     dist.all_gather(found, tensor)
     return found
 
+def gather_values(value):
+    """The values of all ranks, of any kind, a list; all ranks call it together."""
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
 # %%
-Training.gather = staticmethod(gather)
+Training.gather = staticmethod(gather_values)
 images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 
 # %% [markdown]
@@ -310,9 +316,9 @@ images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 
 # %% [markdown]
 # `training.model`, `training.optimizer` and `training.schedule` have `state_dict()` and `load_state_dict(state)`.
-# `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(tensor)` returns a list, the
-# tensors of all ranks. Use it, not `dist`: the check has no process group. `training.rank` is a rank's number. An epoch has
-# `training.batches` batches, numbered from 0, like the epochs.
+# `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(value)` returns a list: the values
+# that all ranks gave, in the order of the ranks. Use `gather`, not `dist`: the check has no process group. `training.rank` is
+# a rank's number. An epoch has `training.batches` batches, numbered from 0, like the epochs.
 #
 # <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, even those that do not save.
 # When the checkpoint is loaded, each restores its own entry of the list.</details>
@@ -406,7 +412,7 @@ def left_behind(name):
     return folder / name
 
 # %%
-lab.predict("twice", f"A save every {every} steps; killed when {dies_at} are done. How many are done twice?", "steps")
+lab.predict("twice", f"A save every {every} steps, a kill when {dies_at} are done: how many steps are done twice?", "steps")
 
 # %%
 fresh("quiet.pt", "killed.pt")
@@ -433,7 +439,8 @@ if again.state == "done":
 # %% [markdown]
 # Below, the same killed job is resumed three more times. Each time one part of the checkpoint is forgotten: its
 # `load_state_dict`, or `set_state`, does nothing. In PyTorch the current learning rate is part of the *optimizer's* state,
-# beside the momentum; the schedule's state says how many steps it has seen. **Before you look:** which part is missed most?
+# beside the momentum; the schedule's state says how many steps it has seen. **Before you look:** which forgotten part changes
+# the losses most?
 
 # %%
 # Helper: a rank's losses
@@ -467,9 +474,9 @@ figures.histories(
 # %% [markdown]
 # ## Who starts the ranks again?
 #
-# So far you did. On a machine, `torchrun` does: `--max-restarts 2` lets it restart all ranks twice. When one dies, it ends the
-# others: in the middle of an all-reduce nobody can go on alone. The script below saves after every step; in its first life
-# rank 1 kills itself after 5 steps. (`TORCHELASTIC_RESTART_COUNT` numbers the lives, from 0.)
+# So far you did. On a machine, `torchrun` does: `--max-restarts 2` lets it restart all ranks twice. When a rank dies, torchrun
+# ends the others: in the middle of an all-reduce nobody can go on alone. The script below saves after every step; in its first
+# life rank 1 kills itself after 5 steps. (`TORCHELASTIC_RESTART_COUNT` numbers the lives, from 0.)
 #
 # `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a rendezvous of its own. Without it a new rank may read the address
 # that a dead one left, and wait for it ([PyTorch issue 135712](https://github.com/pytorch/pytorch/issues/135712)).
@@ -527,7 +534,7 @@ lab.measure("again", min(moment for moment in moments if moment > killed) - kill
 #
 # A rank may be lost with its whole machine. Every machine runs one torchrun, its **agent**. `--nnodes 3:4` means three or four
 # of them. The agents meet in a store: the **rendezvous**. Each sends heartbeats there; one that misses several is out. If
-# three are left, they give a fourth a last call, then start their ranks as a group of three.
+# three are left, they wait a little for a fourth (the **last call**), then start their ranks as a group of three.
 #
 # An agent that comes later waits there. The others see it, end their ranks, and all four begin again from the checkpoint.
 
@@ -558,7 +565,8 @@ dist.destroy_process_group()
 # After 12 steps, agent 2 and its rank are killed. When three ranks have done 12 more, the agent is started again. Only ranks
 # that fail count against `--max-restarts`; an agent that comes back does not.
 #
-# `--rdzv-conf` makes the waits short: a heartbeat every second, out after three misses, one second of last call.
+# `--rdzv-conf` makes the waits short: an agent sends a heartbeat every second and is out after three misses, and the last call
+# lasts one second.
 
 # %%
 waits = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=1"
@@ -632,8 +640,8 @@ print(f"with these the first pause is about {beat_s * missed + last_call_s:g} s"
 # ## Saved by four, loaded by two
 #
 # With sharded weights (Lab 12) no rank has the whole model. Gathering it on rank 0 needs memory that nobody has. PyTorch's
-# **distributed checkpoint** lets every rank write its own shard at the same time, and one small file says what lies where. So
-# another number of ranks can load it: each reads the pieces that its own shard needs.
+# **distributed checkpoint** lets every rank write its own shard at the same time, and notes what lies where. So another number
+# of ranks can load it: each reads the pieces that its own shard needs.
 
 # %%
 def whole():
@@ -723,7 +731,7 @@ def saves(path, beside, write_s=0.25, saves_at=(10, 20, 30)):
     return steps_ms, stalls_ms, {value for weight in state.values() for value in weight.unique().tolist()}
 
 # %%
-lab.predict("stall", "async_save: for what share of the time of a plain save does training stand still?", "%")
+lab.predict("stall", "With async_save training stands still: for what share of the time that dcp.save takes?", "%")
 
 # %%
 ways = {"dcp.save": False, "dcp.async_save": True}
@@ -744,7 +752,7 @@ figures.histories(
 )
 
 # %% [markdown]
-# Training changed the weights while the first save was written, and the save shows none of it. The cost: memory for a second
+# Training changed the weights while the first save was written, and the save shows none of it. This costs memory for a second
 # copy of the state. A kill during the write leaves no checkpoint of that step: the last *complete* one counts. And if a save
 # is not done when the next is due, training must wait for it, or copies pile up.
 #
@@ -774,7 +782,7 @@ print(f"what is written beside the work for {save_minutes:g} minutes can hardly 
 # $$\frac{\delta}{\tau} + \frac{\tau}{2M} \qquad\Rightarrow\qquad \tau = \sqrt{2\,\delta M} \quad\text{(Young, 1974)}$$
 
 # %%
-asks = f"A save of {save_minutes:g} minutes, a failure every {mtbf_hours:.1f} hours. Work for how long between saves?"
+asks = f"A save of {save_minutes:g} minutes, a failure every {mtbf_hours:.1f} hours: how many minutes of work between two saves?"
 lab.predict("young", asks, "minutes")
 
 # %%
@@ -875,8 +883,8 @@ figures.spreads(
 # each failure a rank is killed, with SIGKILL. A supervisor like `torchrun`'s ends the others and restarts all; they read the
 # checkpoint that your `save_atomically` wrote, and go on. Only the *clock* is scaled.
 #
-# One day must stand for many: the first, from `first_seed` on, with as many failures as are expected. How typical is it? We
-# ask later.
+# One day must stand for many. From `first_seed` on we take the first seed whose day has as many failures as are expected.
+# Later we ask how typical that day is.
 
 # %%
 hour_s = day_s / 24
@@ -890,7 +898,7 @@ print(f"seed {seed}: {len(failures)} failures; {day_s / mtbf_s:.1f} are expected
 
 # %% [markdown]
 # The cost of a restart is measured, not assumed: first in a short rehearsal. Three clusters run at once and share this
-# machine's cores, as in the experiment below. (The three ranks of the launch are their supervisors. The ranks that these start
+# machine's cores, as in the experiment below. (Each of the launch's three ranks supervises one cluster. The ranks of a cluster
 # talk over sockets and do not import PyTorch, so they are back soon.)
 
 # %%
@@ -946,8 +954,8 @@ figures.kept_work(
 
 # %% [markdown]
 # Three accounts of one day: the live ranks, your replay of its failures, and Daly's formula, which knows only their rate. The
-# replay and the formula get the interval, the save and the restart that the live ranks had. Is this an ordinary day? Replaying
-# random days with the same costs tells on how many less is kept.
+# replay and the formula get the interval, the save and the restart that the live ranks had. Is this an ordinary day? Replays
+# of random days with the same costs tell on how many of them less is kept.
 
 # %%
 # Helper: three accounts of a day
@@ -982,7 +990,8 @@ def nearness(rows):
     if not rows:
         return None
     most, off = max(rows, key=lambda name: rows[name][1]), max(abs(row[1] - row[3]) for row in rows.values())
-    young = "yes" if most == "Young's interval" else "no"
+    behind = rows[most][1] - rows["Young's interval"][1]
+    young = "yes" if most == "Young's interval" else "nearly" if behind < 1 else "no"
     return f"within {off:.1f} points; {young}: {most} keeps {rows[most][1]:.0f} %"
 
 # %%
@@ -1000,7 +1009,7 @@ figures.curves(
 
 # %%
 if rows:
-    print(f"{max(rows, key=lambda name: rows[name][1])} keeps most")
+    print(f"on this day {max(rows, key=lambda name: rows[name][1])} keeps most")
     for name, day in measured.items():
         _, kept, _, by_rate = rows[name]
         same = (day["weights"] == undisturbed(day["step"], cluster)).all()
@@ -1016,8 +1025,8 @@ if rows:
 # whether a failure comes before or after its save. The lanes of the random days show how wide the spread is.</details>
 
 # %% [markdown]
-# Turn the knob: another interval, as a multiple of Young's, with the same failures. Each choice is a day of live ranks; again
-# three clusters share the cores, and the middle one is shown. Where does the choice hardly matter?
+# Turn the knob: it sets the interval, as a multiple of Young's; the failures stay. Each choice is a day of live ranks. Again
+# three clusters share the cores, and you see the one that keeps the middle share. Where does the choice hardly matter?
 
 # %%
 tried = {1: measured["Young's interval"]}
@@ -1035,7 +1044,7 @@ knobs(another_day, times_young=[0.125, 0.25, 0.5, 1, 2, 4, 8])
 
 # %% [markdown]
 # How does such a cluster reach 90 %? It could halve $\delta$, or halve $R$, or double $M$. **Before you run the cell:** which
-# of these brings most by Daly's formula, and is one enough?
+# of these three raises goodput most by Daly's formula, and is one of them enough?
 
 # %%
 ways = {"as it is": (1, 1, 1), "half δ": (0.5, 1, 1), "half R": (1, 0.5, 1), "half δ and half R": (0.5, 0.5, 1)}
@@ -1058,8 +1067,8 @@ for way, (less_save, less_restart, more_mtbf) in ways.items():
 # ## On with three of four
 #
 # A machine is lost and there is no spare. If ranks 0, 1 and 3 go on in the middle of an epoch, who takes which samples?
-# PyTorch's `DistributedSampler` deals rank r the samples r, r + n, r + 2n, … of the epoch's order. Two tempting ways: each
-# rank just goes on with its own share; or a sampler for three ranks, each of which skips as many samples as it has taken.
+# PyTorch's `DistributedSampler` deals rank r the samples r, r + n, r + 2n, … of the epoch's order. Two ways are tempting. Each
+# rank just goes on with its own share. Or they get a sampler for three ranks, and each skips as many samples as it has taken.
 
 # %%
 def go_on(order, done, world_size, alive, rate):
@@ -1072,7 +1081,7 @@ def skip(order, done, world_size, alive, rate):
 
 # %%
 lab.predict("never", "24 samples, rank 2 of 4 is lost when 12 are done, the others go on: how many are never taken?", "samples")
-lab.predict("twice_taken", "And with a sampler for three, each skips what it has taken: how many are taken twice?", "samples")
+lab.predict("twice_taken", "And with a sampler for three, each skips what it has taken: how many samples come twice?", "samples")
 
 # %%
 # Helper: an epoch's samples, dealt out before and after a loss
@@ -1095,7 +1104,8 @@ lab.measure("twice_taken", sum(times["a sampler for three"][x] > 1 for x in orde
 # The number of ranks changed, so what "skipped" means changed too. Keep the epoch's `order`, and how many of its samples are
 # `done` by all ranks together. Then deal out the rest anew: in each step every rank takes one sample, and together these are
 # the next ones of `order`. So after every step the samples done are the first of `order`, and at the next loss one number,
-# `done`, says the place again. A share is a list of samples: entries of `order`, not places in it.
+# `done`, says the place again. A share is a list of samples: entries of `order`, not places in it. (A list, because the
+# training asks how long it is.)
 
 # %% [markdown]
 # And the learning rate? Each rank keeps its batch size. So the **global batch**, the samples of all ranks in one step, shrinks
@@ -1238,7 +1248,7 @@ def one_step(rank, state, quorum):
 # %%
 part_s = day_s / 3
 early = tuple((at, rank) for at, rank in failures if at < part_s)
-asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} min away after each"
+asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} min without a rank after each"
 lab.predict("no_restarts", f"{asks}, no restarts: what share of the work is kept?", "%")
 
 # %%
@@ -1286,8 +1296,8 @@ if restarted:
 
 # %% [markdown]
 # Is it still one training? In every step the members told each other which samples they used, and the list went with the
-# weights to each new rank. So let one process take the same samples, step by step, and compare the weights. (The learning rate
-# stays fixed here; by the rule above it would be lower while a rank is away.)
+# weights to each new rank. So we let one process take the same samples, step by step, and compare the weights. (The learning
+# rate stays fixed here; by the rule above it would be lower while a rank is away.)
 
 # %%
 one, *others = healed["states"].values()
@@ -1430,9 +1440,9 @@ missing = [rank for rank, beat in enumerate(last) if beat[:2] == min(other[:2] f
 print("missing:", *(f"rank {rank}" for rank in missing))
 
 # %% [markdown]
-# Whom does the error name, and who is really missing? Look not for the longest wait, but for the earliest last beat. The 3
-# seconds are our `init_process_group(timeout=…)`: the default is 10 minutes with NCCL and 30 with gloo. What does a hang cost
-# until then?
+# Whom does the error name, and who is really missing? The missing rank is not the one that waits longest, but the one whose
+# last beat is earliest. The 3 seconds are our `init_process_group(timeout=…)`: the default is 10 minutes with NCCL and 30 with
+# gloo. What does a hang cost until then?
 
 # %%
 print(f"10 minutes of {gpus:,} GPUs that wait: {gpus * 10 / 60:,.0f} GPU hours")
