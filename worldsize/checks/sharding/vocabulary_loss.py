@@ -8,6 +8,7 @@ vanishes, and some differ widely between ranks. The bytes sent must not grow wit
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import SINGLE, SINGLE_WORDS, Expected, went_through_float32
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
@@ -85,7 +87,9 @@ def vocabulary_loss(arena: Arena, fn: Callable) -> Iterable[Case]:
     """
     cases = []
     for size in SIZES:
-        task = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        tells = _slips_differ if size is SIZES[0] else lambda task: True
+        task = drawn_until(tells, partial(_drawn, size, generator), f"words on {len(size.words)} ranks")
         far = f", logits about {size.about:g}" * bool(size.about) + ", far apart between ranks" * bool(size.apart)
         far += f", each token's about {size.rising:g} above the one before" * bool(size.rising)
         name = f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}"
@@ -113,6 +117,12 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
     borders = {0, *(ends - 1), *ends} - {-1, whole}
     targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
     return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words, bool(size.apart))
+
+
+def _slips_differ(task: VocabularyCase) -> bool:
+    """Return whether each slip gives rank 0 a loss of its own."""
+    given = sorted(float(losses(task, slip)[0]) for slip in (WordsSlip(), *_LOSS_SLIPS))
+    return all(after - before > 1e-6 for before, after in pairwise(given))
 
 
 def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
