@@ -214,7 +214,7 @@ def save_atomically(path, data):
     """Put data, bytes, into the file `path`, a pathlib.Path: a kill at any moment leaves the old file or the new, whole.
 
     The data are on disk before they get the name; an OSError goes to the caller. What a killed save left is gone after the
-    next save. Other files in this folder are saved at the same time (state.rank0, state.rank1, model.rank0): none must meet.
+    next save. Other files are saved in the folder at the same time (state.rank1, model.rank0): they must not meet.
     """
     ### BEGIN SOLUTION
     part = path.with_name(path.name + ".tmp")
