@@ -22,13 +22,13 @@ def adam(weights, gradient, state, learning_rate):
     weights -= learning_rate * mean / (square.sqrt() + 1e-8)
 
 
-def adam_with_epsilon_in_the_root(weights, gradient, state, learning_rate):
+def adam_with_tensorflows_epsilon(weights, gradient, state, learning_rate):
     state["step"] += 1
     state["mean"].lerp_(gradient, 0.1)
     state["square"].lerp_(gradient**2, 0.001)
     mean = state["mean"] / (1 - 0.9 ** state["step"])
     square = state["square"] / (1 - 0.999 ** state["step"])
-    weights -= learning_rate * mean / (square + 1e-8).sqrt()
+    weights -= learning_rate * mean / (square.sqrt() + 1e-7)
 
 
 def own(fabric, x):
@@ -140,7 +140,7 @@ answers.mistake("forgets_to_divide",
 answers.mistake("divides_twice",
     {"reduce_scatter(fabric, gradient)": "reduce_scatter(fabric, gradient / fabric.world_size)"},
     "was divided by the number of ranks twice")
-answers.mistake("adds_epsilon_to_the_square", {"adam(mine": "adam_with_epsilon_in_the_root(mine"},
+answers.mistake("has_tensorflows_epsilon", {"adam(mine": "adam_with_tensorflows_epsilon(mine"},
     "So small a difference comes of", "or of another epsilon in Adam")
 answers.mistake("takes_three_steps", {
     "for gradient in gradients:": "for _, gradient in zip(range(3), gradients, strict=False):",
