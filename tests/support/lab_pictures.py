@@ -8,7 +8,7 @@ from pathlib import Path
 from worldsize import figures
 
 # words and numbers for a picture: they draw none
-ANSWERS = {"answered", "at_work", "growing", "in_step", "middle_step", "quicker", "same"}
+ANSWERS = {"answered", "at_work", "first", "growing", "in_step", "middle_step", "quicker", "same"}
 SOURCES = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
 ASKED = {
     name: list(inspect.signature(getattr(figures, name)).parameters)
