@@ -34,7 +34,7 @@ from worldsize.pytorch.models import flat, mlp, tensors
 from worldsize.pytorch.transformer_shard import TransformerShard, TwoWays, gathered, scattered
 
 # %% tags=["parameters"]
-ranks = 4
+ranks = 4  # 1, 2, 4 or 8: eight heads are dealt out evenly
 width = 64
 batches = [16, 64, 256, 1024]
 sequence_length = 256
@@ -48,6 +48,8 @@ work_ms = 14
 
 # %%
 lab, check = open_lab("12")
+if 8 % ranks:
+    raise ValueError(f"ranks = {ranks}: expected 1, 2, 4 or 8, because eight heads are dealt out evenly")
 
 # %% [markdown]
 # ## What does not fit
