@@ -27,7 +27,9 @@ OF_FORM = {
     "average_tower_gradients": {
         "a (gradient, variable) for each variable, in their order": "the variables are those that are handed in, in their order"
     },
-    "score": {"all parts are under way before the first answer is needed": "it is about the order of calls, as of messages"},
+    "score": {
+        "all parts are under way, and joined, before the first answer is fetched": "it is about the order of calls, as of messages"
+    },
     "train_ddp": {"all ranks hold the same weights": "ranks are compared with each other; the values have points of their own"},
 }
 
