@@ -28,7 +28,7 @@ OF_FORM = {
         "a (gradient, variable) for each variable, in their order": "the variables are those that are handed in, in their order"
     },
     "score": {
-        "all parts are under way, and joined, before the first answer is fetched": "it is about the order of calls, as of messages"
+        "all parts are under way, and joined, before the first answer is fetched": "this is the order of calls, not a value"
     },
     "train_ddp": {"all ranks hold the same weights": "ranks are compared with each other; the values have points of their own"},
 }
