@@ -42,7 +42,7 @@ def test_the_noise_and_the_sizes_are_those_that_the_lab_tells():
     assert (len(sizes), sizes.min(), sizes.max()) == (9, 100, 1e10)
     assert alpha_beta_fit.ENDS_OFF == 0.2 and alpha_beta_fit.HELD_OUT == 0.15
     assert "nine sizes from 100 bytes to 10 GB, of which the first and the last are 20 % off" in PROSE
-    assert "It may be 15 % off there." in PROSE
+    assert "may be 15 % off there." in PROSE
 
 
 def test_no_size_that_is_asked_for_was_given():

@@ -58,7 +58,8 @@ class _Answering:
         self.odd, self.emptied, self.sent, self.draws = odd, emptied, sent, random.Random(0)
 
     def call(self, fn, *args):
-        return ArenaResult("done", returned=(self.odd,))
+        given = [type(x)() if self.emptied and isinstance(x, (list, dict)) else x for x in args]
+        return ArenaResult("done", returned=(self.odd,), inputs=tuple(map(plain, given)))
 
     def ranks(self, fn, inputs, *more, link=None, played=(), driver=None):
         if driver:
