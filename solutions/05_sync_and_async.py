@@ -199,12 +199,12 @@ figures.messages(run)
 # ## Wait for nobody
 #
 # The **asynchronous** server does not wait. It applies each gradient at once, with the whole learning rate, and answers its
-# sender with the newest weights. The other workers compute on. But meanwhile the weights have changed under them. The
+# sender with the newest weights. Meanwhile the weights have changed under the other workers, which compute on. The
 # **staleness** of a gradient is the number of updates between the weights it was computed on and those it is applied to:
 # `version - base`, where `base` is its letter's version.
 #
 # Write this server now. With `scaled=True` a gradient of staleness above 1 is applied with the rate divided by its
-# staleness. We will need that later. There may be fewer updates than workers.
+# staleness. There may be fewer updates than workers.
 #
 # <details><summary>Hint 1</summary>Begin like the synchronous server: version 0 to every worker. Then a loop over the
 # updates: receive from anyone, apply, answer the sender alone.</details>

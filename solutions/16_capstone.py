@@ -492,8 +492,8 @@ figures.curves(
 # [arXiv:2312.12391](https://arxiv.org/abs/2312.12391)). You get the seconds of the 26 on 64 GPUs, and of 1,440 on a single
 # node of 8. This notebook shows the seconds of the other 83, on 256 and 512 GPUs, once your forecast of them is **sealed**.
 #
-# They are not locked away: `datasets/vtrain-multi.csv` holds all 109, open, beside this course. Don't look. Nobody would know,
-# but a forecast made with the answer in hand says nothing about your model or your interval.
+# They are not locked away: `datasets/vtrain-multi.csv` holds all 109. Don't look. Nobody would know, but a forecast made with
+# the answer in hand says nothing about your model or your interval.
 
 # %%
 multi = [asdict(row) for row in data.measured_iterations("multi")]
@@ -561,7 +561,8 @@ def counts(row):
 # Each copy has m = global_batch / (data · micro_batch) micro-batches. On p stages a step lasts as long as m + p − 1
 # micro-batches on one stage: m and the bubble (Lab 03). Each of these takes layers / p **layer turns** and a `hop`. Only the
 # last stage has the head, once for each of the m micro-batches. `gradients` come once a step.
-#
+
+# %% [markdown]
 # Which bytes stay in a node? Ranks that share a layer are neighbours: where up to 8 ranks share one, the bytes of `tensor` stay,
 # and where more do, they leave. `hop` and `gradients` stay if all the GPUs are one node, and leave otherwise.
 

@@ -645,7 +645,8 @@ figures.timeline(held)
 # Do routers become this uneven by themselves? Train a few. Here a token is an image. Each rank has its share of the images
 # and one expert, a linear layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how
 # the router learns. An expert that is chosen more often learns more: is it chosen more often still?
-#
+
+# %% [markdown]
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
 # $P_e$ the router's mean probability for it. This loss is 1 when all is even.
 

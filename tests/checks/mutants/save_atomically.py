@@ -156,7 +156,7 @@ answers.mistake("replaces_from_the_systems_temporary_folder", {
         descriptor, temporary = tempfile.mkstemp()
         os.close(descriptor)
     """,
-}, ("Invalid cross-device link", "was written in /tmp"), chance=True)
+}, ("Invalid cross-device link", "renamed from there. Across file systems a rename fails"), chance=True)
 answers.mistake("copies_the_finished_file",
     {"os.replace(temporary, path)": "shutil.copyfile(temporary, path)\ntemporary.unlink()"},
     "killed", "the save left state.rank1 with", "os.replace")

@@ -45,6 +45,6 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
         return part.tolist()
 
     by_plan = []
-    for plan in asked["plans"]:
-        by_plan.append([read(*plan, index) for index in range(plan[2])])
+    for examples, batch, workers, known, wide in asked["plans"]:
+        by_plan.append([read(examples, batch, workers, known, wide, index) for index in range(workers)])
     return by_plan

@@ -71,7 +71,7 @@ class Carrier:
     def wake(self) -> None:
         try:
             os.write(self._wake, b"!")
-        except BlockingIOError:  # the pipe is full, so the thread will wake
+        except (BlockingIOError, BrokenPipeError):  # the pipe is full, so the thread will wake; or the thread has ended
             return
 
     def do(self, work: Callable[[], Any]) -> Any:

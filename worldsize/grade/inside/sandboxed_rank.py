@@ -208,6 +208,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
             raise kind(message)
         return decode(answer["value"], data)
 
+    call.__qualname__ = call.__name__  # as in the notebook
     return call
 
 
