@@ -269,8 +269,12 @@ def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
 
 
 # By default the kernel drops outputs while 1,000 wait to be sent, as this process does while 1,000 wait to be read. The socket
-# belongs to the thread that sends them.
-_SEND_EVERY_OUTPUT = "(lambda sender: sender.schedule(lambda: sender.socket.set_hwm(0)))(get_ipython().kernel.iopub_thread)"
+# belongs to the thread that sends them. Set anew before each cell: a limit holds for the connections of that moment, and this
+# process may connect after the kernel has begun.
+_SEND_EVERY_OUTPUT = """\
+(lambda shell, sender: shell.events.register(
+    "pre_execute", lambda: sender.schedule(lambda: sender.socket.set_hwm(0))
+))(get_ipython(), get_ipython().kernel.iopub_thread)"""
 
 
 def _points(state: Path) -> tuple[float | None, float | None]:
