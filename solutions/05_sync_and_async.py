@@ -364,8 +364,8 @@ figures.spreads(
 # %% [markdown]
 # **In one sentence:** whose gradients are the oldest, and about how old must they be?
 #
-# <details><summary>Compare</summary>The slow worker's. Each time the others have finished a gradient each, its own is $N-1$
-# updates older. So all its gradients were computed on weights long out of date, and each is applied with the full
+# <details><summary>Compare</summary>The slow worker's. While it computes one gradient, each of the $N-1$ others finishes
+# several, and each of these is an update. So all its gradients were computed on weights long out of date, and each is applied with the full
 # rate.</details>
 #
 # Try other values:
@@ -497,9 +497,9 @@ for name, found in singles.items():
 # %% [markdown]
 # **In one sentence:** how much of the trembling comes from single gradients, and where does the rest come from?
 #
-# <details><summary>Compare</summary>A single gradient has N times the variance of a mean of N, and the loss trembles about N
-# times as much: the first number. Where the second one is larger, the rest is staleness: a step belongs to older weights, so
-# it overshoots.</details>
+# <details><summary>Compare</summary>A single gradient has N times the variance of a mean of N. The loss grows with the square of
+# the weights' distance, so it trembles about N times as much: the first number. Where the second one is larger, the rest is
+# staleness: a gradient describes older weights, so its step overshoots.</details>
 
 # %% [markdown]
 # ## Too old for its step
@@ -546,16 +546,16 @@ figures.descents(
 )
 
 # %% [markdown]
-# Where a line rises, the weights swing ever wider: every gradient still points away from a side that the weights have left
-# long ago. So staleness is not only noise. With it the learning rate must be smaller, and smaller still with every worker
+# Where a line rises, the weights swing ever wider: a gradient still pushes one way although the weights have crossed the
+# bottom since. So staleness is not only noise. With it the learning rate must be smaller, and smaller still with every worker
 # more. Zhang and others (2016) divide by the staleness, as you did.
 
 # %% [markdown]
 # ## A gate: bounded staleness
 #
 # Between everybody and nobody there is a compromise. Count for each worker how many gradients it has delivered: its
-# **clock**. A worker may run ahead of the *slowest*, but by at most `bound` gradients. One that is further ahead gets no new
-# weights: it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho and others, 2013).
+# **clock**. A worker gets new weights only while its clock is at most `bound` ahead of the *slowest* one's. So its next gradient
+# may find it `bound` + 1 ahead: then it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho and others, 2013).
 
 # %% [markdown]
 # An example with `bound` 1: rank 1 delivers two gradients, rank 2 none. Rank 1's clock is 2, the slowest one's is 0, so

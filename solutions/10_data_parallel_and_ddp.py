@@ -489,9 +489,9 @@ def line(data):
 
 # %% [markdown]
 # The caller makes the process group, and ends it. `batch_size` counts the examples of *one rank*. Leave the sampler's
-# seed as it is, and count epochs from 0. Model and batches go to `my_device()`. In the check every rank holds other
-# labels y: it can learn of the others' only through gradients that DDP averages. Then the check trains again, on three
-# ranks, with another `build` and `loss`: use both.
+# seed as it is, and count epochs from 0. Model and batches go to `my_device()`. In a training all ranks hold the same
+# `data`. Only in the check every rank's `data["y"]` is another, so that weights agree only if DDP has averaged the gradients.
+# Then the check trains again, on three ranks, with another `build` and `loss`: use both.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
@@ -931,7 +931,7 @@ else:
 
 # %% [markdown]
 # A difference of 0 means: the new start went on as if nothing had happened. The file holds the names of `ddp.module`'s
-# weights. A wrapped model would call them `module.0.weight`, and nobody without DDP could load them. (If the machine dies
+# weights. A wrapped model would call them `module.0.weight`, and a plain model refuses these names. (If the machine dies
 # *while* rank 0 writes, the file is cut off. Lab 15 cures that.)
 
 # %% [markdown]
@@ -1070,8 +1070,8 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 
 # %%
 lab.predict(
-    "autocast", "4 small batches a step, no_sync for all but the last, autocast to bfloat16: how many times fewer bytes of "
-    "gradients travel than with neither?", "times",
+    "autocast", "4 small batches a step. Divide the bytes of gradients that travel with neither of the two by those with "
+    "both, no_sync for all but the last batch. What do you get?", "times",
 )
 
 # %%

@@ -222,3 +222,8 @@ answers.spoil("saves_everywhere_so_that_nobody_asks_for_a_file", {
             save(at)
     """: "save(at)",
 }, of=answers["loads_on_rank_0_alone"])
+answers.mistake("numbers_the_rest_from_0", {"range(at[\"epoch\"], epochs)": "range(epochs - at[\"epoch\"])"},
+    "so many are left, but they are numbered from")
+answers.mistake("saves_once_before_the_first_epoch", {
+    "at = begin(model, optimizer, load)": "at = begin(model, optimizer, load)\nif rank == 0:\n    save(at)",
+}, "once after each epoch, and not otherwise")

@@ -155,10 +155,12 @@ def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
             return None
         return f"rank {script.rank} saved: the ranks would write into one file at once. Only rank 0 saves."
 
-    if len(saved) != len(held) - 1:
+    if len(saved) > len(held) - 1:
+        return f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: once after each epoch, and not otherwise."
+    if len(saved) < len(held) - 1:
         return (
-            f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: save after every epoch, so that at most "
-            f"one epoch can be lost."
+            f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: save after every epoch, so that at "
+            f"most one epoch can be lost."
         )
 
     for event, before, right in zip(saved, held, held[1:], strict=False):
@@ -206,10 +208,19 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
         complaint = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
         if not expected:
             return f"{complaint}: the file is already complete ({counted(done, 'epoch')}). Train none, and return the checkpoint."
+        if done and epochs == list(range(len(expected))):
+            return f"{complaint}: so many are left, but they are numbered from {done}, the number of finished epochs."
         if done and epochs[:1] == [0]:
+            if not script.all_of("load"):
+                return f"{complaint}: it started over, since this rank did not call load(). Every rank loads."
             return f"{complaint}: it started over, although load() returned a checkpoint of {counted(done, 'epoch')}."
         if not epochs:
             return f"{complaint}: all ranks train, so train_epoch stands outside any `if rank == 0`."
+        if len(set(epochs)) < len(epochs):
+            return (
+                f"{complaint}: an epoch came twice. Does a rank read the file before rank 0 has written it? A barrier stands "
+                f"between them."
+            )
         if epochs[0] == expected[0]:
             return f"{complaint}: the first is right, the last one is epochs - 1."
         return f"{complaint}: the first epoch to train is the number of finished epochs."
