@@ -1213,9 +1213,10 @@ for text in bandwidths:
 # %% [markdown]
 # ## Low precision in the whole step
 #
-# So far a gradient was computed in float32, and only the wire had fewer bits. Large runs compute in 16 bits as well, since
-# their GPUs multiply two to four times as fast there. A float is a sign, an **exponent** that says how large it is, and a
-# **fraction** that says how exactly. Which of the formats below covers the widest range, and which one counts most finely?
+# So far a gradient was computed in float32, and only the wire had fewer bits. Large runs compute in 16 bits as well: a GPU's
+# units for matrix products are faster there, and tensors take half the memory. A float is a sign, an **exponent** that says how
+# large it is, and a **fraction** that says how exactly; e4m3 has 4 and 3 bits of them, e5m2 5 and 2. Of the formats with 16 and 8
+# bits, which covers the widest range, and which one counts most finely?
 
 # %%
 formats = {
@@ -1225,7 +1226,7 @@ formats = {
 for name, dtype in formats.items():
     info = torch.finfo(dtype)
     print(f"{name:9} {info.bits:2} bits, largest {info.max:.3g}, smallest with all digits {info.smallest_normal:.2g}, "
-          f"next after 1: {1 + info.eps:g}")
+          f"the next number after 1 is {info.eps:.2g} larger")
 
 # %% [markdown]
 # ### A sum that stands still
@@ -1368,10 +1369,11 @@ lab.measure("vanish", zeros["e4m3", None])
 # %% [markdown]
 # **In one sentence:** one number is far larger than all others. Why does int8 need a scale for each block then, and fp8 not?
 #
-# <details><summary>Compare</summary>The large number sets the scale. int8 counts all others in that unit, so they become 0. fp8
+# <details><summary>Compare</summary>The large number sets the scale. int8 counts all others in that unit, so they become 0. e4m3
 # has an exponent for each number, and holds all its digits down to some 30,000 times below the largest.</details>
 #
-# In large language models some channels are like that. So DeepSeek-V3 (2024), which was trained in fp8, has scales for blocks.
+# Without such a number int8 with scales for blocks is the more exact of the two. What fp8 buys is range, and units of a GPU that
+# multiply it. With outliers beyond its range fp8 needs blocks as well: DeepSeek-V3 (2024) was trained with them.
 
 # %%
 def fp8(fabric, gradient, state):
@@ -1455,7 +1457,8 @@ figures.curves(
 #
 # <details><summary>Hint 1</summary>inf plus anything is inf or NaN. Which tensor do all ranks have, after they have added
 # up?</details>
-# <details><summary>Hint 2</summary>A sum of finite float16 numbers may overflow. A sum of n-th parts cannot.</details>
+# <details><summary>Hint 2</summary>A sum of finite float16 numbers may overflow. A sum of n-th parts
+# is no larger than the largest of them, but for rounding.</details>
 # <details><summary>Hint 3</summary>Divided by the scale in float16, the small numbers vanish after all.</details>
 
 # %% tags=["exercise:scaled_steps"]
@@ -1464,7 +1467,8 @@ def scaled_steps(fabric, weights, gradient, steps, rate, scale, patience):
     """Gradient descent with the ranks' mean. gradient(half, scale) is scale times this rank's gradient at float16 weights.
 
     One all-reduce a step, in float16, of parts that are divided by the world size first. A mean with inf or NaN: no step, half
-    the scale. After `patience` good steps in a row: twice. Returns the float32 weights, and the scale of each step in a list.
+    the scale. After `patience` good steps in a row: twice, and count anew. A step that is left out counts as one of `steps`.
+    Returns float32 weights and a list, the scale that each step used. `weights` stays as it is.
     """
     ### BEGIN SOLUTION
     good, scales = 0, []
@@ -1486,7 +1490,8 @@ def scaled_steps(fabric, weights, gradient, steps, rate, scale, patience):
 check.scaled_steps(scaled_steps)
 
 # %% [markdown]
-# Now a real training: float16 forwards and backwards, from a scale that is far too large.
+# Now a real training: float16 forwards and backwards, from a scale that is far too large, and beside it at a scale of 1. Does this
+# short training need the scale at all?
 
 # %%
 def by_scales(fabric, steps, seed, scale, patience=8):
@@ -1503,8 +1508,12 @@ def by_scales(fabric, steps, seed, scale, patience=8):
 # %%
 with unobserved():  # no picture of each launch
     runs = [launch(by_scales, ranks, args=(steps, seed, 2.0**24)) for seed in seeds]
+    at_one = [launch(by_scales, ranks, args=(steps, seed, 1.0, steps + 1)) for seed in seeds]
 ended = [run[0] if run.state == "done" else None for run in runs]
 answer = None
+if all(ended):
+    above = [100 * (run[0][0] / last("plain", seed) - 1) for run, seed in zip(at_one, seeds)]
+    print(f"float16 at a scale of 1: is the loss higher than plain's? {judged(above)}")
 if all(ended):
     left_out = [sum(after < before for before, after in zip(scales, scales[1:])) for _, scales in ended]
     above = [100 * (loss / last("plain", seed) - 1) for (loss, _), seed in zip(ended, seeds)]
@@ -1513,6 +1522,11 @@ figures.histories(
     {f"seed {seed}": end and end[1] for seed, end in zip(seeds, ended)},
     figures.answered("From 16 million: where does the scale settle, and what does it cost?", answer), y="scale", log=True,
 )
+
+# %% [markdown]
+# If the loss at a scale of 1 is no higher, what vanished did not count in these few steps. The examples that a model has nearly
+# learned are the first whose gradients vanish, so it is a long training that needs a scale. The steps that were left out are the
+# price of a first scale that was far too large.
 
 # %% [markdown]
 # ### FSDP2's policy

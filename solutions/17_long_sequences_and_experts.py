@@ -24,7 +24,7 @@ from worldsize.fabric.collectives import all_reduce
 from worldsize.formulas import attention, experts
 
 # %% tags=["parameters"]
-ranks = 4  # 1, 2, 4 or 8: eight heads are dealt out evenly
+ranks = 4  # 2, 4 or 8: eight heads are dealt out evenly
 length = 1024
 width = 64
 lengths = [4_096, 16_384, 65_536, 262_144, 1_048_576]
@@ -36,8 +36,8 @@ work_ms = 20
 
 # %%
 lab, check = open_lab("17")
-if 8 % ranks:
-    raise ValueError(f"ranks = {ranks}: expected 1, 2, 4 or 8, because eight heads are dealt out evenly")
+if ranks < 2 or 8 % ranks:
+    raise ValueError(f"ranks = {ranks}: expected 2, 4 or 8, because eight heads are dealt out evenly")
 
 # %% [markdown]
 # ## A sequence that does not fit
@@ -334,7 +334,7 @@ figures.links(turned)
 # key heads than ranks? Then a key head goes to every rank that has one of its query heads.
 
 # %%
-asks = f"8 query heads, 2 key and value heads, {ranks} ranks: what part of the bytes is left of those with 8 key heads? (0 to 1)"
+asks = f"8 query heads, 2 key and value heads, {ranks} ranks: divide the bytes that a rank sends by those with 8 key heads."
 lab.predict("grouped", asks, "")
 
 # %%
@@ -780,7 +780,7 @@ for name, seen in trained.items():
 # **In one sentence:** is a hot expert chosen more often still, and what does an even router cost?
 #
 # <details><summary>Compare</summary>Read both off the lines above. Nothing pulls the shares back by itself, so a router that
-# begins uneven stays uneven, somewhat more or somewhat less. The balancing loss pulls them to 1; its price is the difference of
+# begins uneven stays uneven, somewhat more or somewhat less. The balancing loss pulls them towards 1; its price is the difference of
 # the two losses, if that is larger than their ranges.</details>
 
 # %% [markdown]

@@ -224,6 +224,16 @@ answers.mistake("has_no_time_for_a_run_that_never_stays", {
     "median([stays(train(rate, seed), goal) for seed in seeds])":
         "median([t if t < math.inf else None for t in (stays(train(rate, seed), goal) for seed in seeds)])",
 }, "not supported between instances of", "A run that does not stay at the goal has math.inf")
+answers.mistake("leaves_the_last_row_out", {"stays(train(rate, seed), goal)": "stays(train(rate, seed)[:-1], goal)"},
+    "the last row alone is at the goal", "expected rate")
+
+
+def but_in_the_last_row(points, goal):
+    return min(stays(points, goal), stays(points[:-1], goal))
+
+
+answers.mistake("forgives_the_last_row", {"stays(train(rate, seed), goal)": "but_in_the_last_row(train(rate, seed), goal)"},
+    "one rate reaches the goal early and ends over the goal in its last row alone", "expected rate")
 answers.mistake("grows_the_callers_list", {"rates, found = list(rates), {}": "found = {}"},
     "rates was changed in place: the caller still needs it unchanged")
 answers.mistake("sorts_the_fresh_seeds", {"return best": "fresh.sort()\nreturn best"}, "fresh was changed in place")

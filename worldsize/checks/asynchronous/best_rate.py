@@ -94,10 +94,14 @@ def _tables(arena: Arena) -> Iterator[tuple[str, str, ScriptedTrainings]]:
     table.decoy([RunShape(3.0, "dips")] * 5)
     yield STAYS, "one rate touches the goal early, and returns to it late", table
 
-    for how in ("rises", "NaN"):
+    table = _table(arena)
+    table.put(table.best, [RunShape(1.0, "arrives")] * 5)
+    yield STAYS, "at the best rate, the last row alone is at the goal", table
+
+    for how in ("rises", "NaN", "leaves"):
         table = _table(arena)
         table.decoy([RunShape(0.4, how)] * 5)
-        what = {"rises": "over the goal", "NaN": "at NaN"}[how]
+        what = {"rises": "over the goal", "NaN": "at NaN", "leaves": "over the goal in its last row alone"}[how]
         yield STAYS, f"one rate reaches the goal early and ends {what}", table
 
     far = [arena.draws.randint(3, 4) for _ in range(2)]

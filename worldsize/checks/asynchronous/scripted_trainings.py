@@ -25,12 +25,12 @@ LossHistory = list[tuple[int, float, float]]
 class RunShape:
     """The shape of a scripted training's run: at the goal after `times` the seconds of the best rate, and `then` what follows.
 
-    "dips" touches the goal once at an early step, "rests" ends at just the goal, "rises" and "NaN" do not stay there,
-    "diverges" never gets there. Each step takes `step_s` times as long, and the run has as many times fewer steps.
+    "dips" touches the goal once at an early step, "rests" ends at just the goal, "rises", "NaN" and "leaves", in its last row, do
+    not stay there, "arrives" is there in its last row alone, "diverges" never gets there. Each step takes `step_s` times as long, and the run has as many times fewer steps.
     """
 
     times: float
-    then: Literal["stays", "dips", "rests", "rises", "NaN", "diverges"] = "stays"
+    then: Literal["stays", "dips", "rests", "rises", "NaN", "leaves", "arrives", "diverges"] = "stays"
     step_s: float = 1.0
 
 
@@ -103,9 +103,11 @@ class ScriptedTrainings:
             losses = [max(loss, 2 * GOAL) for loss in losses] + [10.0**k for k in range(AFTER)]
         elif way.then == "rests":
             losses += [GOAL] * AFTER
+        elif way.then == "arrives":
+            losses.append(0.9 * GOAL)
         else:
             losses += [GOAL * (0.5 + 0.3 * math.sin(k)) for k in range(AFTER)]
-        losses += {"rises": [2 * GOAL, 3 * GOAL], "NaN": [math.nan] * 2}.get(way.then, [])
+        losses += {"rises": [2 * GOAL, 3 * GOAL], "NaN": [math.nan] * 2, "leaves": [2 * GOAL]}.get(way.then, [])
         return [(version, version * seconds, loss) for version, loss in enumerate(losses)]
 
     def seconds(self, place: int, seed: int) -> float:
