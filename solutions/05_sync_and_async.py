@@ -365,8 +365,8 @@ figures.spreads(
 # **In one sentence:** whose gradients are the oldest, and about how old must they be?
 #
 # <details><summary>Compare</summary>The slow worker's. While it computes one gradient, each of the $N-1$ others finishes
-# several, and each of these is an update. So all its gradients were computed on weights long out of date, and each is applied with the full
-# rate.</details>
+# several, and each of these is an update. So all its gradients were computed on weights long out of date, and each is applied
+# with the full rate.</details>
 #
 # Try other values:
 
@@ -555,7 +555,8 @@ figures.descents(
 #
 # Between everybody and nobody there is a compromise. Count for each worker how many gradients it has delivered: its
 # **clock**. A worker gets new weights only while its clock is at most `bound` ahead of the *slowest* one's. So its next gradient
-# may find it `bound` + 1 ahead: then it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho and others, 2013).
+# may find it `bound` + 1 ahead: then it waits at the gate until the slowest has caught up. This is *stale synchronous parallel*
+# (Ho and others, 2013).
 
 # %% [markdown]
 # An example with `bound` 1: rank 1 delivers two gradients, rank 2 none. Rank 1's clock is 2, the slowest one's is 0, so

@@ -311,7 +311,8 @@ figures.shares(policies, "Under which policy does an example come twice?")
 # %% [markdown]
 # `OFF` has its use: when your own code shares the data out, for example because it reads from a stream. Write this code
 # now. Two things matter. In each step the workers together must take exactly the global batch. And all workers must have
-# the same number of steps: a worker with one step more would wait in its all-reduce for ever.
+# the same number of steps. Otherwise a loop of your own waits in its all-reduce for ever; the strategy's iterator hands an empty
+# batch to the worker that has no more, and the step is smaller without a word.
 #
 # <details><summary>Hint 1</summary><code>dataset.batch(n, drop_remainder=True)</code> leaves out an incomplete batch.</details>
 # <details><summary>Hint 2</summary>Cut global batches first, then take a slice of each:
@@ -426,8 +427,8 @@ lab.measure("a_replica", len(run[0][1]["CPU:0"][0]))
 # Look at the numbers: a global batch is cut into one piece for each replica, and the pieces are dealt out to the
 # workers in turn. The weights stay those of one machine. So "batch size" has three meanings: a replica's, a worker's, the
 # global one. `experimental_distribute_dataset` wants batches of the global size and cuts them itself. To
-# `distribute_datasets_from_function` you hand batches of one worker's size. In both cases divide the summed loss by the
-# global batch size.
+# `distribute_datasets_from_function` you hand batches of one *replica's* size: here a worker has one replica, so this is also its
+# own. In both cases divide the summed loss by the global batch size.
 
 # %% [markdown]
 # ## A mirrored worker is lost
@@ -900,7 +901,7 @@ lab.predict("again", "100 steps, a checkpoint every 20, the server killed at 50:
 
 # %%
 def through(task, steps=100, every=20):
-    """Real tasks: the server is killed in step 50, and `start` brings up a new one."""
+    """Real tasks: the server is killed when 50 steps have been scheduled, and `start` brings up a new one."""
     import tensorflow as tf
 
     tf.get_logger().setLevel("CRITICAL")

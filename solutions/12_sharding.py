@@ -1441,8 +1441,8 @@ world.close()
 
 # %%
 lab.predict(
-    "column", f"32 tokens in all, 16 for each row; width {width}, hidden {4 * width}, float64. What share of the bytes that rank 0 "
-    "sends in a step goes along its column?", "%"
+    "column", f"32 tokens in all, 16 for each row; width {width}, hidden {4 * width}, float64. What share of the bytes that "
+    "rank 0 sends in a step goes along its column?", "%"
 )
 
 # %%
@@ -1476,7 +1476,7 @@ if run.state == "done":
 figures.links(run)
 
 # %% [markdown]
-# Along the row go activations, twice in each MLP, and the layer waits for them. Along the column go weights, or in other trainings
+# Along the row go activations, twice in each MLP, and the layer waits for them. Along the column go weights, in other trainings
 # gradients: once a step, and these can travel while backward goes on. With so few tokens the column carries more; from about 4 ×
 # width tokens on, as above, the row does. Large runs have far more, so their rows lie inside a machine. If all links are alike, a
 # step should take the row's time plus the column's. Does it?

@@ -1490,8 +1490,8 @@ def scaled_steps(fabric, weights, gradient, steps, rate, scale, patience):
 check.scaled_steps(scaled_steps)
 
 # %% [markdown]
-# Now a real training: float16 forwards and backwards, from a scale that is far too large, and beside it at a scale of 1. Does this
-# short training need the scale at all?
+# Now a real training: float16 forwards and backwards, from a scale that is far too large, and beside it at a scale of 1. Does
+# this short training need the scale at all?
 
 # %%
 def by_scales(fabric, steps, seed, scale, patience=8):

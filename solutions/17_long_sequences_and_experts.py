@@ -780,8 +780,8 @@ for name, seen in trained.items():
 # **In one sentence:** is a hot expert chosen more often still, and what does an even router cost?
 #
 # <details><summary>Compare</summary>Read both off the lines above. Nothing pulls the shares back by itself, so a router that
-# begins uneven stays uneven, somewhat more or somewhat less. The balancing loss pulls them towards 1; its price is the difference of
-# the two losses, if that is larger than their ranges.</details>
+# begins uneven stays uneven, somewhat more or somewhat less. The balancing loss pulls them towards 1; its price is the
+# difference of the two losses, if that is larger than their ranges.</details>
 
 # %% [markdown]
 # ## Where both stand in a plan

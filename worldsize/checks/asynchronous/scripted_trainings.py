@@ -26,7 +26,8 @@ class RunShape:
     """The shape of a scripted training's run: at the goal after `times` the seconds of the best rate, and `then` what follows.
 
     "dips" touches the goal once at an early step, "rests" ends at just the goal, "rises", "NaN" and "leaves", in its last row, do
-    not stay there, "arrives" is there in its last row alone, "diverges" never gets there. Each step takes `step_s` times as long, and the run has as many times fewer steps.
+    not stay there, "arrives" is there in its last row alone, "diverges" never gets there. Each step takes `step_s` times as long,
+    and the run has as many times fewer steps.
     """
 
     times: float
