@@ -436,3 +436,6 @@ NO_MASK_NOR_SCALE = edited(NO_MASK, "no_mask_nor_scale", {
 })  # fmt: skip
 answers.spoil("no_mask_nor_scale_and_sends_blocks_home", HOME, of=NO_MASK_NOR_SCALE)
 answers.spoil("no_mask_and_sends_late", LATE, of=NO_MASK)
+answers.mistake("never_raises_the_greatest_score", {
+    "torch.maximum(top, greatest)": "top",
+}, "scores of up to 1,000", "with one subtracted that is not raised to a later block's")

@@ -38,6 +38,7 @@ AHEAD = "a block is on its way while the rank works on it"
 NEAR = {"float64": 1e-10, "float32": 2e-5}
 SLOW = Link("1 GB/s", "30 ms")  # so slow that a helper thread lacks the next block even if the rank's work begins late
 LARGE = 1000.0  # the exp of such a score is infinite
+OVERFLOWS = 750.0  # the exp of a score so far above another is inf
 SHIFT = 12_000.0  # the exp of a score so far below 0, below −10,000, or below another score, is 0
 FAR = 600.0  # exp(−FAR) is still exact, exp(−750) is 0 in float64
 
@@ -127,10 +128,19 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
     def tells(sequence: Sequence1D) -> bool:
         if size.scores == UP_TO_LARGE and (sequence.q @ sequence.k.T).max(axis=1).min() < 0:
             return False  # a greatest score below 0 has a case of its own
+        if size.scores == UP_TO_LARGE and _largest_rise(sequence) < OVERFLOWS:
+            return False  # sums that are scaled to a rank's own block would stay finite
         right, clear = attended(sequence), 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
         return not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values())
 
     return drawn_until(tells, draw, f"ring_attention, {size}")
+
+
+def _largest_rise(sequence: Sequence1D) -> float:
+    """Return by how much a query's greatest score exceeds, at most, its greatest score with its own rank's keys."""
+    scores = sequence.q @ sequence.k.T / sequence.q.shape[1] ** 0.5
+    rises = [(scores[list(own)].max(axis=1) - scores[np.ix_(own, own)].max(axis=1)).max() for own in sequence.tokens]
+    return float(max(rises))
 
 
 def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, Complaint]:
@@ -192,7 +202,10 @@ def _as_rows(sequence: Sequence1D, rank: int, got: Any, right: np.ndarray) -> st
     if not np.isnan(got).any():
         return went_through_float32(rank, got, right)
     if greatest.max() > FAR:
-        return "NaN comes from ∞/∞ here, if exp takes scores without their greatest subtracted."
+        return (
+            "NaN comes from ∞/∞ here, if exp takes scores without their greatest subtracted, or with one subtracted that is not "
+            "raised to a later block's."
+        )
     if sequence.causal:
         return "NaN comes from 0/0 or 0 · ∞ here: a query that sees no key of a block has s = 0, o = 0 and a very low m there."
     return "NaN comes from 0/0, or from ∞ − ∞."
