@@ -188,11 +188,11 @@ def judged(above):
     higher = "no" if median(above) < 1 else "yes" if min(above) > 0 else "undecided"
     return f"{higher}, {round(median(above)):+d} %"
 
-def noticed(**ways):
-    """Say whether the loss notices each of these ways to average; None where one is not written yet."""
+def noticed(other="plain", /, **ways):
+    """Say whether the loss notices each of these ways, beside another one; None where one is not written yet."""
     if not trained.keys() >= set(ways.values()):
         return None
-    return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name))}" for said, name in ways.items())
+    return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name, other))}" for said, name in ways.items())
 
 def beside(name, other):
     """Say whether a way's loss ends lower than another way's with all seeds; None where it is not written yet."""
@@ -1312,15 +1312,11 @@ slow = f"float32, rate {learning_rate / 10:g}"
 ways |= {slow: (at_higher_rate, 0.1), "bf16 weights": (in_bf16, False), "bf16, float32 master": (in_bf16, True)}
 for name in (slow, "bf16 weights", "bf16, float32 master"):
     trainings(name)
-
-def noticed_beside(other, **ways):
-    return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name, other))}" for said, name in ways.items())
-
 figures.bands(
     losses(slow, "bf16 weights", "bf16, float32 master"),
     figures.answered(
         "Weights in bf16: does the loss notice?",
-        noticed_beside(slow, alone="bf16 weights", with_master="bf16, float32 master"),
+        noticed(slow, alone="bf16 weights", with_master="bf16, float32 master"),
     ),
     x="step", y="loss on test images", paired=True,
 )

@@ -3,6 +3,7 @@
 `fabric` and `grade.frames` handle bytes on a wire.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ def tensors(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: tensors(v) for k, v in value.items()}
     return value
+
+
+def gone_through(value: Any) -> Any:
+    """Return the list of what a generator gives, which can be gone through once; anything else as it is."""
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def plain(value: Any) -> Any:

@@ -13,22 +13,13 @@ def new_state(weights):
     return {"step": 0, "mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
 
 
-def adam(weights, gradient, state, learning_rate):
+def adam(weights, gradient, state, learning_rate, epsilon=1e-8):
     state["step"] += 1
     state["mean"].lerp_(gradient, 0.1)
     state["square"].lerp_(gradient**2, 0.001)
     mean = state["mean"] / (1 - 0.9 ** state["step"])
     square = state["square"] / (1 - 0.999 ** state["step"])
-    weights -= learning_rate * mean / (square.sqrt() + 1e-8)
-
-
-def adam_with_tensorflows_epsilon(weights, gradient, state, learning_rate):
-    state["step"] += 1
-    state["mean"].lerp_(gradient, 0.1)
-    state["square"].lerp_(gradient**2, 0.001)
-    mean = state["mean"] / (1 - 0.9 ** state["step"])
-    square = state["square"] / (1 - 0.999 ** state["step"])
-    weights -= learning_rate * mean / (square.sqrt() + 1e-7)
+    weights -= learning_rate * mean / (square.sqrt() + epsilon)
 
 
 def own(fabric, x):
@@ -140,7 +131,8 @@ answers.mistake("forgets_to_divide",
 answers.mistake("divides_twice",
     {"reduce_scatter(fabric, gradient)": "reduce_scatter(fabric, gradient / fabric.world_size)"},
     "was divided by the number of ranks twice")
-answers.mistake("has_tensorflows_epsilon", {"adam(mine": "adam_with_tensorflows_epsilon(mine"},
+answers.mistake("has_tensorflows_epsilon",
+    {"world_size, state, learning_rate)": "world_size, state, learning_rate, epsilon=1e-7)"},
     "So small a difference comes of", "or of another epsilon in Adam")
 answers.mistake("takes_three_steps", {
     "for gradient in gradients:": "for _, gradient in zip(range(3), gradients, strict=False):",

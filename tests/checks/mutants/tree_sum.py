@@ -157,19 +157,8 @@ def leaves_the_odd_one_out(copies, devices):
     return sums
 
 
-@answers.is_wrong("4 devices", "Device 0 has the whole sum: does it come back to every device, largest gap first?")
-def comes_back_from_the_smallest_gap(copies, devices):
-    n, sums = len(copies), list(copies)
-    gaps = [1 << power for power in range((n - 1).bit_length())]
-    for gap in gaps:
-        for low in range(0, n - gap, 2 * gap):
-            with tf.device(devices[low]):
-                sums[low] = tf.add(sums[low], sums[low + gap])
-    for gap in gaps:
-        for low in range(0, n - gap, 2 * gap):
-            with tf.device(devices[low + gap]):
-                sums[low + gap] = tf.identity(sums[low])
-    return sums
+answers.mistake("comes_back_from_the_smallest_gap", {"for gap in reversed(gaps):": "for gap in gaps:"},
+    "4 devices", "Device 0 has the whole sum: does it come back to every device, largest gap first?", of=up_and_down)
 
 
 @answers.is_wrong("That is the mean: add up, do not divide")

@@ -4,11 +4,12 @@ A sum comes back as a graph, which `sums_and_moves` runs in a process where the 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from worldsize.arrays import gone_through
 from worldsize.errors import NotYet
 
 ELEMENTS = 3
@@ -19,13 +20,8 @@ def answers(fn: Callable, cases: Sequence[Sequence[str]]) -> list[Any]:
     rows = []
     for case in cases:
         given = list(case)
-        rows.append({"got": answer(lambda names: _listed(fn(names)), given), "left": given})
+        rows.append({"got": answer(lambda names: gone_through(fn(names)), given), "left": given})
     return rows
-
-
-def _listed(got: Any) -> Any:
-    """Return the list that a generator of names gives; anything else as it is."""
-    return list(got) if isinstance(got, Iterator) else got
 
 
 def answer(fn: Callable, case: Any) -> Any:

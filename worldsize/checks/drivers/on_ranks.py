@@ -6,12 +6,12 @@ Left out: the expected values (`checks.replicas`).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worldsize.arrays import tensors
+from worldsize.arrays import gone_through, tensors
 
 if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
@@ -108,16 +108,12 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
 
 def listed_answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> list[Any]:
     """Return `fn(*arguments)` for each of `asked`, a generator as a list."""
-    return [_listed(fn(*arguments)) for arguments in asked]
+    return [gone_through(fn(*arguments)) for arguments in asked]
 
 
 def listed(fn: Callable, fabric: Fabric, given: Any, *more: Any) -> Any:
     """Return `fn(fabric, given, *more)`, a generator as a list."""
-    return _listed(fn(fabric, given, *more))
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, Iterator) else value
+    return gone_through(fn(fabric, given, *more))
 
 
 def answers_by_hand(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:

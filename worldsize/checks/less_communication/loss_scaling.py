@@ -5,7 +5,7 @@ scale; the scale changes by the rule of torch.amp.GradScaler, whose `growth_inte
 clipping, which needs unscaled gradients, and layers that stay in float32.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,13 +18,14 @@ from worldsize.checks.kit.expected import Expected, Mistakes
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import close, lone_number, other_than_tuple, shown
+from worldsize.checks.kit.values import close, differing, first_slip, lone_number, other_than_tuple, shown
 from worldsize.checks.less_communication.scaled_training import (
     PLAIN,
     SLOW,
     TINY,
     Left,
     Mean,
+    ScaledResult,
     ScaledTraining,
     ScalingMistake,
     Unscaled,
@@ -82,7 +83,8 @@ def _examine(task: ScaledTraining, ended: ArenaResult) -> dict[str, Complaint]:
 
     held, scales = zip(*ended.returned, strict=True)
     right = trained(task)
-    scaling = _scales_apart(task, scales) or _wrong_scales(task, scales)
+    read = [_numbers(row) for row in scales]
+    scaling = _scales_apart(task, read) or _wrong_scales(task, right[0], scales, read)
     steps = Expected(
         "the weights", [end.weights for end in right], partial(_slips, task), rounding=ROUNDING, near_zero=NEAR_ZERO,
         otherwise=partial(_by_kind, task),
@@ -110,8 +112,7 @@ def _by_kind(task: ScaledTraining, rank: int, got: object, right: np.ndarray) ->
             "the mean that all ranks have."
         )
     kinds = task.kinds
-    wrong = ~np.isclose(got, right, rtol=ROUNDING, atol=NEAR_ZERO)
-    if (kinds[wrong] == TINY).all():
+    if (kinds[differing(got, right, ROUNDING, NEAR_ZERO)] == TINY).all():
         return (
             "The smallest numbers alone are wrong: float16 holds them only while they are scaled. Was something unscaled in "
             "float16? Make the mean float32 first, then divide."
@@ -125,9 +126,8 @@ def _by_kind(task: ScaledTraining, rank: int, got: object, right: np.ndarray) ->
     return ""
 
 
-def _scales_apart(task: ScaledTraining, scales: tuple) -> Complaint:
+def _scales_apart(task: ScaledTraining, read: Sequence[list[float] | None]) -> Complaint:
     """Return a complaint if ranks used other scales, though each has one number for each step; else None."""
-    read = [_numbers(row) for row in scales]
     for rank, row in enumerate(read):
         if row and read[0] and len(row) == len(read[0]) == task.steps and row != read[0]:
             step = next(k for k, (one, other) in enumerate(zip(row, read[0], strict=True)) if one != other)
@@ -146,11 +146,12 @@ def _numbers(row: object) -> list[float] | None:
     return None if any(isinstance(value, str) for value in numbers) else [float(value) for value in numbers]
 
 
-def _wrong_scales(task: ScaledTraining, scales: tuple) -> Complaint:
-    """Return a complaint about the first rank whose scales break the rule, or None."""
-    right = trained(task)[0].scales
-    for rank, row in enumerate(scales):
-        got = _numbers(row)
+def _wrong_scales(
+    task: ScaledTraining, ended: ScaledResult, scales: Sequence[object], read: Sequence[list[float] | None]
+) -> Complaint:
+    """Return a complaint about the first rank whose scales, as returned and as `read`, `ended` has not used, or None."""
+    right = ended.scales
+    for rank, (row, got) in enumerate(zip(scales, read, strict=True)):
         if got is None:
             return f"rank {rank}: expected the scales as a list of {count(task.steps, 'number')}, got {shown(row)}"
         if _alike(got, right):
@@ -160,7 +161,7 @@ def _wrong_scales(task: ScaledTraining, scales: tuple) -> Complaint:
             return f"rank {rank}: expected {count(len(right), 'scale')}, one a step, got {len(got)}. {words}".rstrip()
 
         step = next(k for k, (one, other) in enumerate(zip(got, right, strict=True)) if not close(one, other))
-        named = next((words for words, row in _scale_slips(task).items() if _alike(got, row)), "")
+        named = first_slip(partial(_alike, got), _scale_slips(task, ended))
         return f"rank {rank}: expected the scale {right[step]:g} in step {step}, got {got[step]:g}. {named}".rstrip()
     return None
 
@@ -188,20 +189,12 @@ _SCALES_NAMED = {
 }
 
 
-def _scale_slips(task: ScaledTraining) -> dict[str, list[float]]:
+def _scale_slips(task: ScaledTraining, ended: ScaledResult) -> dict[str, list[float]]:
     found = {words: trained(task, mistake)[0].scales for mistake, words in _SCALES_NAMED.items()}
-    right = trained(task)[0].scales
-    after = trained(_one_more(task))[0].scales[1:]
     return found | {
-        "These are the scales after each step: note the one that the step used.": after,
-        "This is the scale of the first step for each: note what each step used.": [task.scale] * len(right),
+        "These are the scales after each step: note the one that the step used.": [*ended.scales[1:], ended.next_scale],
+        "This is the scale of the first step for each: note what each step used.": [task.scale] * task.steps,
     }
-
-
-def _one_more(task: ScaledTraining) -> ScaledTraining:
-    """Return the training with one step more, whatever it does: its scale follows from the steps before."""
-    pushes = [np.concatenate([push, push[-1:]]) for push in task.pushes]
-    return ScaledTraining(task.start, task.slopes, pushes, task.rate, task.scale, task.patience)
 
 
 _NAMED = {

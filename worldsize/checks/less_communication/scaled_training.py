@@ -8,6 +8,7 @@ while they are scaled; and a `loud` one, which overflows at any scale that the t
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import pairwise
 
 import numpy as np
 
@@ -95,11 +96,12 @@ class ScalingMistake:
 
 @dataclass(frozen=True)
 class ScaledResult:
-    """The result of a training on a rank: its weights, the scale of each step, and the weights before it."""
+    """The result of a training on a rank: its weights, the scale of each step, the weights before it, and the scale to come."""
 
     weights: np.ndarray
     scales: list[float]
     before: list[np.ndarray]
+    next_scale: float
 
 
 def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) -> list[ScaledResult]:  # noqa: B008, it is frozen
@@ -129,7 +131,7 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
                 if not skipped:
                     moved = rate * _unscaled(mean, scale, scales[rank], mistake.unscaled)
                     weights[rank] = weights[rank] - moved.astype(np.float32)
-    return list(map(ScaledResult, weights, used, before))
+    return list(map(ScaledResult, weights, used, before, scales))
 
 
 def scaled_gradient(task: ScaledTraining, rank: int, step: int, weights: np.ndarray, scale: float) -> np.ndarray:
@@ -225,11 +227,9 @@ def _tells(task: ScaledTraining, telling: bool) -> bool:
         infinite += over not in ([], [0]) and len(over) == 1
         cancelled += len(over) > 1
 
-    falls = [after < before for before, after in zip(ended.scales, ended.scales[1:], strict=False)]
-    grows = [after > before for before, after in zip(ended.scales, ended.scales[1:], strict=False)]
-    return not telling or bool(infinite and cancelled and sum(grows) > 1 and sum(falls) > 1 and _row_is_broken(task))
-
-
-def _row_is_broken(task: ScaledTraining) -> bool:
-    """Return whether a step that is left out ends a row of good ones, such that a count that goes on shows."""
-    return trained(task)[0].scales != trained(task, ScalingMistake(resets=False))[0].scales
+    if not telling:
+        return True
+    grows = sum(after > before for before, after in pairwise(ended.scales))
+    falls = sum(after < before for before, after in pairwise(ended.scales))
+    counts_on = trained(task, ScalingMistake(resets=False))[0].scales  # past a step that is left out
+    return bool(infinite and cancelled and grows > 1 and falls > 1 and ended.scales != counts_on)
