@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.checks.mutants import says
-from tests.support.answers import ANSWERS, NEEDS_PROCESSES
+from tests.support.answers import ANSWERS, IN_A_SANDBOX, NEEDS_PROCESSES
 from tests.support.sandboxed_answers import cells_of
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
@@ -45,13 +45,13 @@ def _wrong(played: bool) -> list:
 
 
 def _many() -> list:
-    """(exercise, function) of the right answers and of those with a mistake on purpose, and of every third wrong one.
+    """(exercise, function) of the right answers, of those with a mistake on purpose, and of every third wrong one.
 
-    `test_simulated_cases.py` has all of them, in one process of a sandbox; what they say on real ranks is the notebook's, too.
+    The other wrong ones run in launches; `test_simulated_cases.py` has all of them, in one process of a sandbox; what they say on real ranks is the notebook's, too.
     """
     both = []
-    for number, a in enumerate(ANSWERS):
-        wrong = [row[0] for place, row in enumerate(a.wrong) if place % 3 == number % 3]
+    for a in ANSWERS:
+        wrong = [row[0] for row in a.wrong if row[0] in IN_A_SANDBOX]
         both += [(a.exercise, fn) for fn in (*a.right, *wrong, *(row[0] for row in a.spoilt))]
     return [pytest.param(exercise, fn, id=f"{exercise}-{fn.__name__}") for exercise, fn in both]
 

@@ -12,6 +12,10 @@ FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
 ANSWERS: list[Answers] = [
     import_module(f"tests.checks.mutants.{path.stem}").answers for path in sorted(FOLDER.glob("[a-z]*.py"))
 ]
+# every third wrong answer: the soak runs it on the ranks of a sandbox, and the others on those of a launch
+IN_A_SANDBOX = frozenset(
+    row[0] for number, a in enumerate(ANSWERS) for place, row in enumerate(a.wrong) if place % 3 == number % 3
+)
 NEEDS_PROCESSES = tuple(name for name in CHECKS if check_of(name).needs)  # in one order in every process
 
 

@@ -11,7 +11,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/ranks", "tests/simulate", "tests/tf",
         "tests/gpu",
         "tests/formulas", "tests/soak/test_launch_soak.py", "tests/soak/test_tensorflow_soak.py", "tests/test_bench.py",
-        "tests/journeys/test_own_script.py",
+        "tests/journeys/test_own_script.py", "tests/checks/test_in_a_notebook.py",
     ),
     "hosts": ("tests/hosts", "tests/journeys/test_engineer.py"),
     "grading": (
