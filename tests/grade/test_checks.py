@@ -47,7 +47,7 @@ def _wrong(played: bool) -> list:
 def _many() -> list:
     """(exercise, function) of the right answers, of those with a mistake on purpose, and of every third wrong one.
 
-    The other wrong ones run in launches, and all of them in one process of a sandbox (`test_simulated_cases.py`).
+    The other wrong ones run in launches, and in one process of a sandbox (`test_simulated_cases.py`).
     """
     both = []
     for a in ANSWERS:

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
 ANSWERS: list[Answers] = [
     import_module(f"tests.checks.mutants.{path.stem}").answers for path in sorted(FOLDER.glob("[a-z]*.py"))
 ]
-# every third wrong answer: the soak runs it on the ranks of a sandbox, and the others on those of a launch
+# every third wrong answer: the soak runs it on the ranks of a sandbox; the others on those of a launch, and in a sandbox's play
 IN_A_SANDBOX = frozenset(
     row[0] for number, a in enumerate(ANSWERS) for place, row in enumerate(a.wrong) if place % 3 == number % 3
 )
