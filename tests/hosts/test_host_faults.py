@@ -110,6 +110,8 @@ def do_fault(lab: Lab, how: str, culprit: int, folder: Path) -> None:
         (folder / FAULT).touch()
         return
 
+    if how == "link":
+        host.link_down()  # a program of its own, which may take a second to start on a busy machine
     (folder / FAILED).write_text(repr(time.monotonic()))
     if how == "agent":
         agent_of(host).kill()
@@ -117,9 +119,7 @@ def do_fault(lab: Lab, how: str, culprit: int, folder: Path) -> None:
         victim = next(p for p in agent_of(host).children() if "forkserver" in " ".join(p.cmdline()))
         victim.kill()
         (folder / END).touch()
-    elif how == "link":
-        host.link_down()
-    else:
+    elif how == "stop":
         _thread.interrupt_main()
 
 
