@@ -2,10 +2,10 @@
 # # Lab 09. tf.distribute across machines
 #
 # **After this lab you are able to** write `TF_CONFIG`, to train with several workers so that the weights are those of
-# one machine, to share out data between workers, to run a parameter server that survives lost workers and a lost
-# server, to find updates that got lost without a word, and to say which of all this works today.
+# one machine, to share out data between workers, to train with a parameter server that survives lost workers and a lost
+# server, to find updates that were lost without an error, and to say which of all this works today.
 #
-# **Minutes:** 145 (two sittings: 55 up to “A parameter server and its coordinator”, then 90) · **Points:** 6 · **Prerequisites:**
+# **Minutes:** 150 (two sittings: 60 up to “A parameter server and its coordinator”, then 90) · **Points:** 6 · **Prerequisites:**
 # Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
@@ -38,30 +38,33 @@ warm()  # TensorFlow is being imported, elsewhere, while you read
 # %% [markdown]
 # ## Who is who
 #
-# Lab 08 had several devices in one process. A second machine means a second process, and nobody tells it who the others
-# are. TensorFlow reads that from one environment variable, `TF_CONFIG`, which *you* set on every machine before the
-# program starts. All machines run the same program; only the variable differs from machine to machine.
+# Lab 08 had several devices in one process. A second machine means a second process, and neither process knows the address
+# of the other. TensorFlow reads the addresses from one environment variable, `TF_CONFIG`, which *you* set for every process
+# before it starts. Such a process is a **task**. All tasks run the same program; only the variable tells a task which one
+# it is: by a type, such as chief, worker or parameter server, and by an index.
 
 # %%
-lab.predict("texts", "1 chief, 2 workers, 1 parameter server: how many different values does TF_CONFIG have?", "texts")
+lab.predict("index", "Ranks 0 to 3 are 1 chief, 2 workers, 1 parameter server: which index does rank 2 get?", "")
 
 # %%
 def who_am_i():
     return os.environ["TF_CONFIG"]
 
-run = launch(who_am_i, cluster=Cluster(chief=1, worker=2, ps=1), servers=())
-lab.measure("texts", len(set(run.results)))
-print(json.dumps(json.loads(run["worker:1"]), indent=1))
+run = launch(who_am_i, cluster=Cluster(chief=1, worker=2, ps=1), servers=())  # no servers: all four run the function
+lab.measure("index", json.loads(run[2])["task"]["index"])
+print(f"{len(set(run.results))} different values for {len(run.results)} tasks. The value of rank 2, which is {run.tasks[2]}:")
+print(json.dumps(json.loads(run[2]), indent=1))
 
 # %% [markdown]
-# The part `cluster` is the same everywhere: all addresses, sorted by **type**. A *chief* is a worker that also writes logs
-# and checkpoints (files with the weights, from which training can go on). *Workers* compute. A *ps*, parameter server,
-# holds variables. The part `task` differs: it says which of these tasks this process is. The index counts within the
-# task's own type, from 0.
+# The part `cluster` is the same in every task: all addresses, sorted by **type**. A *chief* is a worker that also writes
+# logs and checkpoints (files with the weights, from which training can continue). *Workers* compute. A *ps*, parameter
+# server, holds variables. The part `task` differs: it says which of the tasks in `cluster` this process is. The index
+# counts within the task's own type, from 0.
 
 # %% [markdown]
-# In this course `launch` writes the variable. A scheduler such as Slurm gives you less: a list of hosts, and your place
-# in this list, which is your rank. Write the text of `TF_CONFIG` from these two. Leave the caller's list as it is.
+# In this course `launch` writes the variable. A scheduler such as Slurm gives a process less: a list of hosts, and the
+# process's place in this list, its rank. Write the text of `TF_CONFIG` from these two and the number of parameter servers.
+# Leave the caller's list as it is.
 #
 # <details><summary>Hint 1</summary>Cut the list into three with slices. First find where the servers begin:
 # <code>len(hosts) - ps</code>. With <code>ps=0</code>, <code>hosts[-ps:]</code> is not what you want.</details>
@@ -88,7 +91,7 @@ check.cluster_config(cluster_config)
 
 # %% [markdown]
 # Does TensorFlow read what you meant? Each of four processes overwrites its variable with your text and asks
-# TensorFlow's *resolver*, which every strategy uses.
+# TensorFlow's *resolver*. Every strategy learns from a resolver which task it runs in.
 
 # %%
 def resolved(task):
@@ -103,8 +106,8 @@ run = launch(resolved, cluster=Cluster(chief=1, worker=2, ps=1), servers=())
 print("\n".join(f"{task:9} {said}" for task, said in zip(run.tasks, run.results or ())) or "nothing yet")
 
 # %% [markdown]
-# What if a machine on the list is missing? Below, worker 1 ends at once and never builds a strategy. Before you run
-# it: will worker 0 raise an error?
+# What if a machine on the list is missing? Below, worker 0 makes a strategy, and worker 1 ends at once without one. Before
+# you run the cell: will worker 0 raise an error?
 
 # %%
 def alone(task):
@@ -119,15 +122,19 @@ except RunTimedOut as error:
     print("\n".join(str(error).splitlines()[:2]))
 
 # %% [markdown]
-# It waits, without a word; here the course's time limit ended it. A wrong address or a blocked port looks just the
-# same. Give every job a time limit.
+# Did an error of TensorFlow's end the run, or the course's time limit? A wrong address or a blocked port looks just like
+# a missing worker. So give every job a time limit, and one that ends in SIGKILL. A worker that waits for others does not
+# end on SIGTERM, the signal of `timeout 600 python train.py`: TensorFlow catches SIGTERM as a warning that the machine
+# will soon be taken away. `timeout -k 10 600 python train.py` sends SIGKILL ten seconds later, which no program can
+# catch.
 
 # %% [markdown]
 # ## The same step on two machines
 #
 # `MultiWorkerMirroredStrategy` is lab 08's mirrored strategy across processes: every worker holds all weights, takes
 # its part of the batch, and an all-reduce adds up the gradients. Synchronous training on several machines must give the
-# weights of *one* machine. So here is one machine, in NumPy: linear regression, one step for each batch of eight.
+# weights of *one* machine. For comparison we train on one machine, in NumPy: linear regression, one step for each batch of
+# eight examples.
 
 # %%
 x = np.random.default_rng(9).normal(size=(48, 3)).astype("float32")
@@ -135,7 +142,7 @@ y = x @ np.array([[1], [-2], [3]], "float32")
 GLOBAL_BATCH, RATE = 8, 0.1
 
 # %%
-# Helper: a judge: the same training on one machine
+# Helper: the same training on one machine, to compare with
 def one_machine(epochs=1):
     """The weights after every step."""
     w, path = np.zeros((3, 1)), []
@@ -146,14 +153,14 @@ def one_machine(epochs=1):
     return path
 
 def off(path):
-    """Distance from one machine's path after every step; past its last step, from where it ended."""
+    """How far the furthest weight is from one machine's, after every step; after its last step, from its last weights."""
     one = one_machine()
     return [float(np.abs(w - one[min(k, len(one) - 1)]).max()) for k, w in enumerate(path)]
 
 # %% [markdown]
-# And here are the workers. This is a custom loop as in lab 08, with the loss divided by the *global* batch. Only the
-# strategy is new. `communication` chooses who carries the all-reduce: `RING` is TensorFlow's own, over gRPC (function
-# calls in another process, over the network), `NCCL` is NVIDIA's, between GPUs, and `AUTO` leaves the choice to
+# The workers' program is a custom loop as in lab 08, with the loss divided by the size of the *global* batch. Only the
+# strategy is new. The argument of `mirrored` chooses its all-reduce: `RING` is TensorFlow's own, over gRPC (calls of
+# functions in another process, over the network), `NCCL` is NVIDIA's, between GPUs, and `AUTO` leaves the choice to
 # TensorFlow.
 
 # %%
@@ -207,7 +214,7 @@ def shared_out(strategy, batches, policy="DATA"):
 
 # %%
 def reducer(strategy, numbers=1_000_000):
-    """A step that adds up a million numbers over all workers, and which kind its graph asks for."""
+    """A step that adds up a million numbers over all workers, and the kind of all-reduce that its graph asks for."""
     import tensorflow as tf
 
     def reduce():
@@ -217,10 +224,10 @@ def reducer(strategy, numbers=1_000_000):
     step()
     graph = step.get_concrete_function().graph.get_operations()
     hints = [op.get_attr("communication_hint").decode() for op in graph if "Collective" in op.type]
-    return step, hints[0] if hints else "none: one worker has nobody to ask"
+    return step, hints[0] if hints else "none: one worker needs no all-reduce"
 
 def in_turns(steps, rounds=9):
-    """Seconds of each step in each of `rounds`, in which all take their turn."""
+    """The seconds that each step takes, in `rounds` rounds; in a round every step runs once."""
     laps = {kind: [] for kind in steps}
     for _ in range(rounds):
         for kind, step in steps.items():
@@ -237,7 +244,7 @@ def all_kinds(kinds):
 
     logging.getLogger("absl").setLevel("ERROR")  # it warns of several strategies in one process
     strategies = {kind: mirrored(kind) for kind in kinds}  # before any other operation of TensorFlow
-    context.context().wait_at_barrier("all strategies", 60_000)  # each opens the collectives anew: nobody may be ahead
+    context.context().wait_at_barrier("all strategies", 60_000)  # each opens the collectives anew: no worker may be ahead
     paths = {kind: train(s, shared_out(s, global_batches())) for kind, s in strategies.items()}
     made = {kind: reducer(s) for kind, s in strategies.items()}
     seconds = in_turns({kind: step for kind, (step, _) in made.items()})
@@ -261,21 +268,22 @@ figures.race(
 )
 
 # %% [markdown]
-# All three end at the right weights. They took turns, lap by lap, so that a busy moment hits all of them. Do their lines
-# overlap? Here all three names lead to the same ring. Without GPUs `NCCL` is not refused: TensorFlow writes one line into a
-# log and takes its own ring. So a job meant for fast links may run over slow ones for weeks, with right results. Measure,
-# and read the log. (In lab 08 Mirrored with NCCL raised an error on CPUs: two strategies, two habits.)
+# Are any weights off by more than float32's rounding? The three all-reduces took turns, so that a busy moment of the
+# machine slows all of them. Do their lines overlap? On machines without GPUs all three names lead to the same ring: this
+# strategy does not refuse `NCCL`, but writes one line into a log and takes the ring. So a job meant for fast links may run
+# over slow ones for weeks, with right results. Measure, and read the log. (In lab 08 `MirroredStrategy` behaved
+# differently: NCCL on CPUs raised an error.)
 
 # %% [markdown]
 # ## Which worker takes which examples
 #
-# Every worker runs the same program and so opens the same data. Somebody must share them out. The strategy does it by a
-# **policy**. With `DATA` every worker reads all and keeps its part; with `FILE` every worker takes some of the files;
-# `AUTO` goes by file if there are enough, else by data. With `OFF` nobody shares the data out. But under each policy, `OFF`
-# too, the strategy takes your batches for global ones: it divides their size by the number of workers.
+# Every worker runs the same program and so opens the same data set. The strategy shares the examples out between the
+# workers, by a **policy**. With `DATA` every worker reads all examples and keeps its part; with `FILE` every worker reads
+# some of the files; `AUTO` is `FILE` if there are enough files, else `DATA`. With `OFF` the strategy shares nothing out:
+# every worker reads all examples and uses them all.
 
 # %%
-lab.predict("off_steps", "12 examples, global batch 4, two workers, policy OFF: steps in an epoch?", "steps")
+lab.predict("off_steps", "12 examples in batches of 4, two workers, policy OFF: how many steps has an epoch?", "steps")
 
 # %%
 def numbers_in_two_files(folder):
@@ -303,16 +311,18 @@ lab.measure("off_steps", len(policies["OFF"][0]))
 figures.shares(policies, "Under which policy does an example come twice?")
 
 # %% [markdown]
-# A box is a step of one worker; two boxes, one above the other, are one global batch. With `DATA` it is the batch
-# that one machine would take. With `FILE` every example comes once, in different company. With `OFF` both workers
-# take the *same* two examples of a global batch of four: each counts twice, and the other two come a step later. So an
-# epoch has twice the steps. No error is raised.
+# A box holds the examples that a worker takes in a step; two boxes, one above the other, are that step's global batch.
+# Under which policies is it one machine's batch? Under which does every example come once, but in other batches? Also
+# under `OFF` the strategy takes your batches for global ones and divides their size by the number of workers. So both
+# workers take the *same* two examples of a batch of four, and the other two a step later: each example counts twice, and
+# an epoch has twice the steps. No error is raised.
 
 # %% [markdown]
-# `OFF` has its use: when your own code shares the data out, for example because it reads from a stream. Write this code
-# now. Two things matter. In each step the workers together must take exactly the global batch. And all workers must have
-# the same number of steps. Otherwise a loop of your own waits in its all-reduce for ever; the strategy's iterator hands an empty
-# batch to the worker that has no more, and the step is smaller without a word.
+# Your own code can share the data out instead, for example if the examples come from a stream. Write this code now, for
+# workers of one replica each. Two things matter. In each step the workers together must take exactly the global batch. And
+# all workers must have the same number of steps. Otherwise the worker with a step more waits in its all-reduce for ever, if
+# you iterate over the data set yourself. (The strategy's iterator hands an empty batch to a worker without examples: that
+# step is smaller, and no error says so.)
 #
 # <details><summary>Hint 1</summary><code>dataset.batch(n, drop_remainder=True)</code> leaves out an incomplete batch.</details>
 # <details><summary>Hint 2</summary>Cut global batches first, then take a slice of each:
@@ -325,7 +335,7 @@ def worker_share(dataset, global_batch, workers, index):
     """A tf.data.Dataset: at step k this worker's global_batch // workers examples of global batch k.
 
     `dataset` gives single examples (x, y), x a number or an array, and may have an unknown length. An incomplete last global
-    batch is left out; a whole one divides evenly among the workers.
+    batch is left out; a whole one divides evenly among the workers. Each worker is one replica.
     """
     ### BEGIN SOLUTION
     def part(*arrays):
@@ -339,39 +349,47 @@ def worker_share(dataset, global_batch, workers, index):
 check.worker_share(worker_share)
 
 # %% [markdown]
-# Now train: once with `OFF`, once with `DATA`, once with yours. Each worker builds its own data set through
-# `distribute_datasets_from_function`, which tells it how many workers there are and which one it is.
+# Now train for an epoch: under `OFF`, under `DATA`, and with your function. For yours, every worker makes its own data set:
+# `distribute_datasets_from_function` calls a function with the number of workers and this worker's index. The data were
+# made with weights that we know, 1, −2 and 3. Does `OFF` end nearer to them than one machine, or less near?
 
 # %%
-lab.predict("wrong", "A whole epoch with OFF: how far from one machine's end is the furthest weight?", "")
+def from_true(w):
+    return float(np.abs(w - [[1], [-2], [3]]).max())
+
+print(f"One machine ends its epoch {from_true(one_machine()[-1]):.3f} from the weights that made the data.")
+
+# %%
+lab.predict("wrong", "An epoch with OFF: how far from the weights that made the data does it end?", "")
 
 # %%
 def with_policies(names):
     strategy = mirrored()
     return {name: train(strategy, shared_out(strategy, global_batches(), name)) for name in names}
 
-def with_yours():
+def with_yours(sizes=(None,)):
+    """The weights after every step. A size other than None: cut a worker's share anew, into batches of this size."""
     import tensorflow as tf
 
     strategy, data = mirrored(), tf.data.Dataset.from_tensor_slices((x, y))
 
-    def share(context):
-        return worker_share(data, GLOBAL_BATCH, context.num_input_pipelines, context.input_pipeline_id)
+    def feed(size):
+        def share(context):
+            mine = worker_share(data, GLOBAL_BATCH, context.num_input_pipelines, context.input_pipeline_id)
+            return mine.rebatch(size) if size else mine
 
-    return train(strategy, strategy.distribute_datasets_from_function(share))
+        return strategy.distribute_datasets_from_function(share)
+
+    return [train(strategy, feed(size)) for size in sizes]
 
 # %%
 paths = launch(with_policies, args=(["OFF", "DATA"],), cluster=Cluster(worker=workers))[0]
 run = launch(with_yours, cluster=Cluster(worker=workers))
-paths["yours"] = run[0] if run.state == "done" else None
-lab.measure("wrong", off(paths["OFF"])[-1])
-print({name: f"{len(path)} steps" if path else "not yet" for name, path in paths.items()})
-
-# %%
-for name in ("one machine", *paths):
-    end = one_machine()[-1] if name == "one machine" else paths[name] and paths[name][-1]
-    if end is not None:
-        print(f"{name:11}  ends {np.abs(end - [[1], [-2], [3]]).max():.3f} from the weights that made the data")
+paths["yours"] = run[0][0] if run.state == "done" else None
+lab.measure("wrong", from_true(paths["OFF"][-1]))
+for name, path in paths.items():
+    steps = f"{len(path):2} steps, ends {from_true(path[-1]):.3f} from the weights that made the data" if path else "not yet"
+    print(f"{name:5}  {steps}")
 
 # %%
 figures.histories(
@@ -380,9 +398,9 @@ figures.histories(
 )
 
 # %% [markdown]
-# Which lines stay below the dotted one, float32's rounding? `OFF` needs twice the steps for an epoch, since each worker uses
-# every example once. Which ends nearer to the weights that made the data? On an easy problem twice the steps may help. The
-# loss of `OFF` goes down too, so nobody notices: it is a different training from the one you wrote.
+# Which lines stay below the dotted one, float32's rounding? Which training ends nearest to the weights that made the data?
+# Under `OFF` an epoch has more steps, and on an easy problem more steps may help. The loss goes down under `OFF` too,
+# so the mistake is easy to miss: it is a different training from the one you wrote.
 #
 # **In one sentence:** when would you prefer `FILE`, although its batches differ?
 #
@@ -392,17 +410,17 @@ figures.histories(
 # %% [markdown]
 # ## Several devices in each worker
 #
-# A real machine often has four or eight GPUs. The strategy makes a **replica** of every GPU of every worker: its number
+# A real machine often has four or eight GPUs. The strategy makes a **replica** on every GPU of every worker: its number
 # of replicas is workers times devices, and one all-reduce runs over all of them. Without GPUs a worker is one replica,
-# however many logical CPUs (lab 08) it is split into. The course's `use_logical_cpus` makes the strategy count those, so
-# that we can see it here.
+# however many logical CPUs (lab 08) it is split into. The course's `use_logical_cpus` makes the strategy count logical CPUs
+# as if they were GPUs. Which examples does each device get?
 
 # %%
-lab.predict("a_replica", "Global batch 8, 2 workers of 2 devices each: how many examples does a replica get?", "examples")
+lab.predict("second", "2 workers of 2 devices take the examples 0 to 7: with which does worker 0's second device begin?", "")
 
 # %%
 def replicas(count_cpus):
-    """How many replicas; the examples of every step on this worker, by device; the weights after every step."""
+    """The number of replicas; this worker's examples in every step, by device; the weights after every step."""
     if count_cpus:
         worker_devices.use_logical_cpus()
     strategy = mirrored()
@@ -421,31 +439,45 @@ for count_cpus in (False, True):
         for where, steps in taken.items():
             print(f"  worker {worker}, {where}: first step {steps[0]}, second step {steps[1]}")
         print(f"  worker {worker}: weights off one machine's by at most {max(off(path)):.0e}")
-lab.measure("a_replica", len(run[0][1]["CPU:0"][0]))
+lab.measure("second", run[0][1]["CPU:1"][0][0])
 
 # %% [markdown]
-# Look at the numbers: a global batch is cut into one piece for each replica, and the pieces are dealt out to the
-# workers in turn. The weights stay those of one machine. So "batch size" has three meanings: a replica's, a worker's, the
-# global one. `experimental_distribute_dataset` wants batches of the global size and cuts them itself. To
-# `distribute_datasets_from_function` you hand batches of one *replica's* size: here a worker has one replica, so this is also its
-# own. In both cases divide the summed loss by the global batch size.
+# Look at the numbers: a global batch is cut into one piece for each replica, and the workers take the pieces in turn. Are
+# the weights still those of one machine? So "batch size" has three meanings: a replica's, a worker's, and the global one.
+# `experimental_distribute_dataset` expects batches of the global size and cuts them itself.
+# `distribute_datasets_from_function` expects batches of one *replica's* size. In both cases divide the summed loss by the
+# global batch size.
+
+# %% [markdown]
+# Your `worker_share` makes batches of a *worker's* size. What happens to them on two devices in each worker? Does it help
+# to cut them into batches of a replica's size?
+
+# %%
+def yours_on_two_devices(sizes):
+    worker_devices.use_logical_cpus()
+    return with_yours(sizes)
+
+sizes = {"a worker's size": None, "a replica's size": GLOBAL_BATCH // 4}
+run = launch(yours_on_two_devices, args=(list(sizes.values()),), cluster=pair, logical_devices=2)
+for name, path in zip(sizes, run[0] if run.state == "done" else ()):
+    print(f"batches of {name}: {len(path)} steps, weights off one machine's by at most {max(off(path)):.0e}")
 
 # %% [markdown]
 # ## A mirrored worker is lost
 #
-# Every worker holds all weights, so none are lost with it. But the others need its gradient in every step. Here
-# worker 1 is killed before step 13 of 30. When does worker 0 notice? What if a new worker 1 is started? Are the weights
-# at the end those of a quiet run?
+# Every worker holds all weights, so a lost worker takes no weights with it. But the others need its gradient in every step.
+# Below, worker 1 is killed before step 13 of 30. When does worker 0 notice? If a new worker 1 is started, does it take
+# part? Are the final weights those of a run in which no worker was killed?
 
 # %% [markdown]
 # First, saving. *Every* worker calls `save`, since saving may communicate: a variable that each replica adds to by
 # itself, such as a count of examples, is summed over all workers when it is saved. But two workers must not write to one
-# file. So worker 0, which is the chief if no task is named so, writes to the real folder. Each other worker writes to a
-# folder that nobody reads.
+# file. So only worker 0 writes to the folder of checkpoints (a cluster without a task of type chief has worker 0 as its
+# chief). Every other worker writes to a folder that nobody reads.
 
 # %%
 def resumed(strategy, task, folder):
-    """Variables, as the newest checkpoint in `folder` has them if there is one, and a manager that saves them."""
+    """New variables, restored from the newest checkpoint in `folder` if there is one, and a manager that saves them."""
     import tensorflow as tf
 
     with strategy.scope():
@@ -458,9 +490,10 @@ def resumed(strategy, task, folder):
     return state, tf.train.CheckpointManager(checkpoint, str(mine), max_to_keep=2)
 
 def train_saving(task, folder, accident=None, steps=30, every=5):
-    """30 steps, a checkpoint after every 5. Returns the step that it began after, and the weights at the end."""
+    """30 steps, a checkpoint after every 5. Returns the number of steps restored at the start, and the weights at the end."""
+    (task.dir / f"worker {task.index} asks for a strategy, attempt {task.attempt}").touch()
     strategy = mirrored()
-    (task.dir / f"worker {task.index} has its strategy, attempt {task.attempt}").touch()
+    (task.dir / f"worker {task.index} has a strategy, attempt {task.attempt}").touch()
     state, manager = resumed(strategy, task, folder)
     first, step = int(state["step"].numpy()), step_of(strategy, state["w"])
     batches = global_batches().repeat().skip(first)  # the data go on where they were, too
@@ -474,8 +507,19 @@ def train_saving(task, folder, accident=None, steps=30, every=5):
     return first, state["w"].numpy()
 
 # %%
+def new_worker(dir):
+    """Seconds for the first worker 1 to get its strategy; seconds that the new one is given once it asks; has it one then?"""
+    asks, has = ([dir / f"worker 1 {what} a strategy, attempt {k}" for k in range(2)] for what in ("asks for", "has"))
+    while not asks[1].exists():  # the new process is still starting
+        time.sleep(0.02)
+
+    first_s = has[0].stat().st_mtime - asks[0].stat().st_mtime
+    given_s = max(2.0, 4 * first_s)
+    time.sleep(given_s)
+    return first_s, given_s, has[1].exists()
+
 def struck(task, folder, what):
-    """Worker 0 kills or restarts worker 1, then goes on: its error, after how many seconds, and is a new worker 1 in?"""
+    """Worker 0 kills or restarts worker 1, then trains on: its error, after how many seconds, and what `new_worker` says."""
     import tensorflow as tf
 
     began = []
@@ -488,41 +532,43 @@ def struck(task, folder, what):
         train_saving(task, folder, accident if task.rank == 0 else None)
     except tf.errors.OpError as error:
         noticed = time.monotonic() - began[0]
-        if what == "restart":
-            time.sleep(2)
-        there = (task.dir / "worker 1 has its strategy, attempt 1").exists()
+        new = new_worker(task.dir) if what == "restart" else None
         task.kill("worker", 1)
-        return type(error).__name__, noticed, " ".join(error.message.partition(": ")[2].split())[:150], there
+        return type(error).__name__, noticed, " ".join(error.message.partition(": ")[2].split())[:150], new
 
 # %%
 folders = {what: tempfile.mkdtemp() for what in ("kill", "restart", "quiet")}
 for what in ("kill", "restart"):
-    name, seconds, words, there = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
+    name, seconds, words, new = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
     print(f"{what} worker 1: after {seconds:.2f} s worker 0 gets {name}: {words} …")
-print(f"2 s later, has the new worker 1 got its strategy? {there}")
+first_s, given_s, there = new
+print(f"The first worker 1 had its strategy {first_s:.1f} s after it asked for it.")
+print(f"The new worker 1 {'has one' if there else 'has none'} {given_s:.1f} s after it asked.")
 
 # %% [markdown]
-# A closed connection shows at once. A silent worker shows only when its *heartbeats*, small messages that say "I am here",
-# have been missing for a while. It is chance which of the two comes first. A new worker 1 alone is no help: every process
-# draws a number at its start, its *incarnation*, and the cluster was made with the old one. So the new worker waits in the
-# strategy's constructor. **All** must start again, from the checkpoint. Slurm or Kubernetes does that, or the cell below.
+# Worker 0 notices a closed connection at once. If the connection stays open, worker 0 notices only that worker 1's
+# *heartbeats*, small messages that say "I am here", have been missing for a while. Chance decides which comes first. Does a
+# new worker 1 alone help? At its start every process draws a number, its *incarnation*, and the cluster was made with the
+# old worker's number. So **all** workers must start again, from the checkpoint. Slurm or Kubernetes does that; here the
+# next cell does.
 
 # %%
-lab.predict("again_at", "Killed before step 13, saved after every 5, all started again: which step is then the first?", "")
+lab.predict("twice", "Worker 0 had made 12 steps. After the new start of both: how many of them are made again?", "steps")
 
 # %%
 quiet = launch(train_saving, args=(folders["quiet"],), cluster=pair)[0]
 again = launch(train_saving, args=(folders["kill"],), cluster=pair)[0]
-lab.measure("again_at", again[0] + 1)
-for name, (first, w) in {"quiet": quiet, "killed, all started again": again}.items():
+lab.measure("twice", 12 - again[0])
+for name, (first, w) in {"no worker killed": quiet, "killed, all started again": again}.items():
     print(f"{name}: steps {first + 1} to 30, weights {w.ravel().tolist()}")
 print(f"largest difference: {np.abs(quiet[1] - again[1]).max()}")
 
 # %% [markdown]
 # ### If worker 0 alone saves (optional)
 #
-# With the variables above that does no harm. Here is one of the other kind: each replica adds to its own copy
-# (`ON_READ`), and whoever saves needs the sum. First both save, then worker 0 alone.
+# The variables above have the same value on every worker, so worker 0 could save them alone. A variable with
+# `ON_READ` is different: each replica adds to its own copy, and the checkpoint needs the sum of all copies. First both
+# workers save such a variable, then worker 0 alone. What will happen the second time?
 
 # %%
 def saved_by(task, who):
@@ -539,7 +585,7 @@ def saved_by(task, who):
 
 print("both save:", launch(saved_by, args=([0, 1],), cluster=pair).results)
 try:
-    print("worker 0 alone saves:", launch(saved_by, args=([0],), cluster=pair, timeout_s=8).results)
+    print("worker 0 alone saves:", launch(saved_by, args=([0],), cluster=pair, timeout_s=6).results)
 except RunTimedOut as error:
     first, second = str(error).splitlines()[:2]
     print("worker 0 alone saves:", first, second.partition(" at ")[0].strip())
@@ -547,12 +593,12 @@ except RunTimedOut as error:
 # %% [markdown]
 # ## Keras' fit on two workers, and an evaluator (optional)
 #
-# The loop is not always yours. Under `MultiWorkerMirroredStrategy` the `fit` of tf_keras (Keras 2) shares out the
-# batches, sums the gradients, and averages the loss that it prints over all workers. `legacy_keras=True` sets the
-# variable that chooses it, `TF_USE_LEGACY_KERAS=1`. The same program then runs on one machine, with no strategy.
+# You need not write the loop yourself. Under `MultiWorkerMirroredStrategy` the `fit` of tf_keras (Keras 2) shares out the
+# batches and sums the gradients. `legacy_keras=True` makes `tf.keras` tf_keras: it sets the environment variable
+# `TF_USE_LEGACY_KERAS=1`. For comparison the same program also runs on one machine, with no strategy.
 
 # %%
-lab.predict("losses", "Two workers, each sees half of every batch: how many different losses do they print?", "")
+lab.predict("losses", "Two workers, each sees half of every batch: how many different losses does an epoch end with?", "")
 
 # %%
 def compiled(strategy):
@@ -585,13 +631,16 @@ for name, (losses, w) in {"one machine": by_itself, "worker 0": together[0], "wo
 print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
 
 # %% [markdown]
-# Training reports its own loss; how good is the model on *new* examples? Asking that in the loop makes all workers
-# wait. A task of type **evaluator** does it beside them. It is not part of the cluster: it has no address in
-# `TF_CONFIG`, takes no part in a collective, and no worker waits for it. It watches the folder of checkpoints, and
-# scores what it finds. `checkpoints_iterator` looks once a second.
+# Does `fit` report each worker's own loss, or the mean over all workers?
 
-# %%
-lab.predict("scored", "Four epochs of about 1.5 s, a checkpoint after each: how many does the evaluator score?", "of 4")
+# %% [markdown]
+# How good is the model on *new* examples? If a worker computes that in its loop, all workers wait. A task of type
+# **evaluator** does it beside them. It is not part of the cluster: it has no address in `TF_CONFIG`, takes no part in a
+# collective, and no worker waits for it. It watches the folder of checkpoints and scores what it finds:
+# `checkpoints_iterator` looks for a checkpoint once a second.
+#
+# Below, the workers save after each of four epochs, first with a rest after every epoch, then without. How many checkpoints
+# does the evaluator score in each run?
 
 # %%
 new_x = np.random.default_rng(10).normal(size=(200, 3)).astype("float32")
@@ -618,32 +667,34 @@ def watched(task, folder, pause, epochs=4):
     return scores
 
 # %%
-watching, slow = Cluster(chief=1, worker=1, evaluator=1), 1.5
-for pause in (slow, 0.0):
+watching = Cluster(chief=1, worker=1, evaluator=1)
+for pause in (1.5, 0.0):
     run = launch(watched, args=(tempfile.mkdtemp(), pause), cluster=watching, legacy_keras=True)
     scores = run["evaluator:0"]
-    if pause == slow:
-        lab.measure("scored", len(scores))
     print(f"a rest of {pause} s after each epoch: {len(scores)} of 4 scored")
     for epoch, score in scores.items():
         w = one_machine(epochs=epoch)[-1]
         print(f"  epoch {epoch}: {score:.6f}; with NumPy's weights {np.mean((new_x @ w - new_y) ** 2):.6f}")
 
 # %% [markdown]
-# Each look takes the *newest* checkpoint: a checkpoint that was written and overtaken between two looks is never scored.
-# No worker waits for the evaluator. If it dies, only scores are lost.
+# The evaluator looks for the *newest* checkpoint: if a newer one is written before it looks again, the older is never
+# scored. No worker waits for the evaluator. If the evaluator dies, only scores are lost.
 #
 # **In one sentence:** training must stop when the score no longer improves. What must change?
 #
-# <details><summary>Compare</summary>Then training needs the score: it must wait for it in its loop, or accept stopping
-# some checkpoints late, when the evaluator says so in a file that the workers read.</details>
+# <details><summary>Compare</summary>Then the workers need the score: they must wait for it in their loop, or stop some
+# checkpoints late, when the evaluator has written so into a file that they read.</details>
 
 # %% [markdown]
 # ## A parameter server and its coordinator
 #
-# Now nobody waits for the others. A *ps* holds the variables. The chief runs your program; here it trains nothing itself: it
-# hands out **closures**, each a function to run, to whichever worker is free. `schedule` puts one into the queue and returns
-# at once; `join` waits until all have run; `fetch` gets what they returned. Workers and servers run no program of yours.
+# From here on no worker waits for another. A *ps* holds the variables. The chief runs your program. It trains nothing
+# itself but hands out **closures**, functions with their arguments, to whichever worker is free. The chief does that by a
+# `ClusterCoordinator`: `schedule` puts a closure into a queue, `join` waits until all closures have run, and `fetch` gets
+# what they returned. Workers and servers only start TensorFlow's server, which waits for work.
+
+# %% [markdown]
+# First, the variables. `ParameterServerStrategy` puts each on a server. A *partitioner* may cut a large one into pieces.
 
 # %%
 def coordinator_of(**options):
@@ -654,14 +705,14 @@ def coordinator_of(**options):
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 def both():
-    """The placement without a partitioner, and with one that cuts in two whatever then has 256 bytes a piece."""
+    """Where variables lie without a partitioner, and with one that cuts a variable in two if each piece still has 256 bytes."""
     import tensorflow as tf
 
     cut = tf.distribute.experimental.partitioners.MinSizePartitioner(min_shard_bytes=256, max_shards=2)
     return placed(None), placed(cut)
 
 def placed(partitioner):
-    """Where three variables lie."""
+    """Make three variables, in this order: a table, a kernel, a bias. Returns each device's variables with their bytes."""
     import tensorflow as tf
     from worldsize.tf import graphs
 
@@ -671,54 +722,107 @@ def placed(partitioner):
     return graphs.placed([], [part for v in made for part in getattr(v, "variables", [v])])
 
 # %%
-lab.predict("rows", "A table of 1000 rows, 2 servers, cut into 2: how many rows lie on ps 0?", "rows")
+lab.predict("held", "Variables of 64,000, 640 and 40 bytes, made in this order, 2 servers: how many bytes are on ps 0?", "bytes")
 
 # %%
 whole, cut = launch(both, cluster=Cluster(chief=1, worker=2, ps=2))["chief:0"]
-first = next(size for name, size in cut["ps 0, CPU:0"]["variables"].items() if "table" in name)
-lab.measure("rows", first / (16 * 4))
+lab.measure("held", sum(whole["ps 0, CPU:0"]["variables"].values()))
 figures.placement(whole, "Without a partitioner: does each server have its share?")
 
 # %% tags=["cover"]
 figures.placement(cut, "With a partitioner: does each server have its share now?")
 
 # %% [markdown]
-# Without a partitioner one server holds nearly all bytes, and lab 06 showed what that means for its network card. With
-# a partitioner, the long table is cut by rows; the bias is too short to be worth it. Code that expects one variable
-# may fail on the pieces: Keras 3 does, as the matrix at the end shows.
+# Without a partitioner the servers take whole variables in turn, whatever their size. Does one server hold nearly all
+# bytes? Lab 06 showed what that means for its network card. The partitioner cuts the table and the kernel by rows, and
+# leaves the short bias whole. Code that expects one variable may fail on the pieces: Keras 3 does, as the matrix at the end
+# shows.
 
 # %% [markdown]
-# Now the queue. Twenty closures pause for 100 ms each: declared time, on no core. How long does `schedule` take for
-# all of them, and how long until `join` returns?
+# Now the queue. Workers take closures from it in the order in which you scheduled them. The closures below pause for
+# declared time, which needs no core: six of 100 ms and one of 600 ms. Two workers share 1.2 s of work. How long does
+# `schedule` take for all seven, and after how long does `join` return? Does the order matter?
 
 # %%
-lab.predict("join", "20 closures of 100 ms, 2 workers: after how long does join return?", "s")
+lab.predict("join", "Six closures of 100 ms, after them one of 600 ms, 2 workers: after how long does join return?", "s")
 
 # %%
-def queued(count):
-    """Seconds until all closures are scheduled, and until all have run."""
+def queued(orders):
+    """For each order of pauses: seconds until all closures are scheduled, and until all have run."""
     import tensorflow as tf
     from worldsize.tf.declared_time import pause
 
-    coordinator, closure = coordinator_of(), tf.function(lambda: pause(0.1))
-    for repeat in (4, count):  # the first few only make the workers know the closure
+    def closure_of(seconds):
+        return tf.function(lambda: pause(seconds))
+
+    coordinator = coordinator_of()
+    closures = {seconds: closure_of(seconds) for order in orders for seconds in order}
+    took = []
+    for order in [sorted([*closures] * 2), *orders]:  # in the first, each worker only gets to know each closure
         start = time.monotonic()
-        for _ in range(repeat):
-            coordinator.schedule(closure)
+        for seconds in order:
+            coordinator.schedule(closures[seconds])
         scheduled = time.monotonic() - start
         coordinator.join()
-    return scheduled, time.monotonic() - start
+        took.append((scheduled, time.monotonic() - start))
+    return took[1:]
 
-scheduled, joined = launch(queued, args=(20,), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
-lab.measure("join", joined)
-print(f"scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s; one worker would need {20 * 0.1:.2f} s")
+short, long = [0.1] * 6, [0.6]
+last, first = launch(queued, args=([short + long, long + short],), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
+lab.measure("join", last[1])
+for name, (scheduled, joined) in {"the long one last": last, "the long one first": first}.items():
+    print(f"{name}: scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s")
+
+# %% [markdown]
+# In which order has one worker nothing to do while the other still works? If you know which closures take long, schedule
+# them first.
+
+# %% [markdown]
+# Now train. A closure below takes a batch of eight of our linear regression, reads the weights from the server, computes
+# a gradient, and subtracts it on the server, whatever other closures have done to the weights in the meantime (lab 05:
+# staleness). A pause of 50 ms stands for the work of a large model. Will two passes bring the loss down? Will the
+# weights be those of one machine?
+
+# %%
+def trained_on_server(passes):
+    """The weights on the server at the end, and the loss that each closure saw, in the order of their scheduling."""
+    import tensorflow as tf
+    from worldsize.tf.declared_time import pause
+
+    coordinator, features, answers = coordinator_of(), tf.constant(x), tf.constant(y)
+    with coordinator.strategy.scope():
+        w = tf.Variable(tf.zeros((3, 1)))
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def update(start):
+        rows = slice(start, start + GLOBAL_BATCH)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((features[rows] @ w - answers[rows]) ** 2) / GLOBAL_BATCH
+        work = tf.cast(pause(0.05), tf.float32)  # 0, after 50 ms
+        w.assign_sub(RATE * tape.gradient(loss, w) + work)
+        return loss
+
+    starts = [*range(0, len(x), GLOBAL_BATCH)] * passes
+    later = [coordinator.schedule(update, args=(tf.constant(start),)) for start in starts]
+    coordinator.join()
+    return w.numpy(), [float(loss) for loss in coordinator.fetch(later)]
+
+end, losses = launch(trained_on_server, args=(2,), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
+one = one_machine(epochs=2)[-1]
+print(f"The loss of the first update is {losses[0]:.2f}, of the last {losses[-1]:.2f}.")
+print(f"The weights are off one machine's by {np.abs(end - one).max():.3f}.")
+print(f"They end {from_true(end):.3f} from the weights that made the data, one machine's {from_true(one):.3f}.")
+
+# %% [markdown]
+# While one worker computes its gradient, the other worker changes the weights. So asynchronous training is not one
+# machine's training, and differs a little from run to run. What does it gain? No worker waits for a slow one.
 
 # %% [markdown]
 # ### A worker is lost
 #
-# Let the workers do something that can be checked: count right answers. A simple classifier compares 2000 pictures of
-# clothes with the mean picture of each class, ten pictures in a closure. To leave time for an accident, each closure
-# also pauses for 30 ms of declared time. NumPy tells us the true score.
+# Let the workers do something that can be checked: count right answers. A simple classifier compares pictures of clothes
+# with the mean picture of each class, a few pictures in a closure. To leave time for an accident, each closure
+# also pauses for 30 ms of declared time. NumPy computes the true score.
 
 # %%
 def small(images):
@@ -738,10 +842,10 @@ exact = float((guesses(pictures) == truth).mean())
 print(f"score of all {len(truth)} pictures: {exact:.4f}")
 
 # %% [markdown]
-# Write the chief's part. If a worker is lost, the coordinator gives its closure to another: each closure runs **at
-# least once**. A closure that was lost near its end runs twice. So its `assign_add` may count twice, but you get its
-# return value once. `join` before you `fetch`, or ask `done()` until it is true: a `fetch` that is still waiting may get
-# the error of a worker that dies. Parts may differ in size.
+# Write the chief's part. If a worker is lost, the coordinator gives the worker's closure to another one: each closure runs
+# **at least once**. A closure whose worker dies near the closure's end runs twice. So an `assign_add` in it may count
+# twice, but you get its return value once. `join` before you `fetch`, or ask `done()` until it is true: a `fetch` that is
+# still waiting may raise the error of a worker that dies. Parts may differ in size.
 #
 # <details><summary>Hint</summary><code>later = coordinator.schedule(right_in, args=(part,))</code> returns at once;
 # <code>coordinator.fetch(later)</code> gives the two numbers, also for a list of them.</details>
@@ -767,11 +871,9 @@ check.score(score)
 
 # %% [markdown]
 # Now with two real workers. When a quarter of the closures have begun, worker 1 is killed, with SIGKILL, and half a
-# second later a new process takes its place. A counter on the server goes up whenever a closure *begins*; a log there
-# says which worker ended which closure, and when. Nobody tells your `score` anything.
-
-# %%
-lab.predict("begun", f"{closures} closures, one worker killed in the middle: how many will have begun?", "closures")
+# second later a new process takes its place. A counter on the server goes up whenever a closure *begins*; a log on the
+# server says which worker ended which closure, and when. Your `score` is not told of the accident. Will it be
+# exact? How many closures will have begun? Does the new process get work?
 
 # %%
 def accident(task, begun, events, began):
@@ -784,7 +886,7 @@ def accident(task, begun, events, began):
         time.sleep(0.5)
 
 def counting(begun, log, began):
-    """The closure: it counts itself, pauses, counts right answers, and notes who it was and when."""
+    """The closure: it counts its beginning, pauses, counts right answers, and logs its worker and the time."""
     import tensorflow as tf
     from worldsize.tf.declared_time import pause
 
@@ -834,13 +936,12 @@ def show(found):
     asks = "Worker 1 dies: who goes on, and does the new one join in?"
     return figures.lanes(rows, found["events"], figures.answered(asks, answer), "a tick is a closure that ended")
 
-lab.measure("begun", found and found["begun"])
 show(found) if found else figures.not_yet("Exercise 9.3")
 
 # %% [markdown]
-# The job never stopped. If worker 1 was in the middle of a closure when it died, that closure was begun again
-# elsewhere, and the counter on the server is above the number of closures: it counts beginnings. Your score is exact:
-# it is made from what closures returned.
+# Did the job stop at any time? If worker 1 died in the middle of a closure, another worker began that closure again, and
+# the counter on the server is above the number of closures: it counts beginnings. Your score is made from the values that
+# closures returned, one for each closure.
 #
 # **In one sentence:** training steps *add* to the weights. What does at-least-once do to training?
 #
@@ -850,16 +951,17 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 # %% [markdown]
 # ### A server is lost
 #
-# A worker holds nothing that matters. A server holds the weights. If it dies, they are gone, and `join` raises
-# `UnavailableError`, or `schedule` does, if it is called first. Only a checkpoint helps. The old coordinator, variables and
-# step are useless: the server's new process knows no variables. The chief, still running, makes a new strategy, new
+# A worker holds no variables, so its loss costs little. A server holds the weights. If the server dies, they are gone, and
+# the next `join` or `schedule` raises `UnavailableError`. Only a checkpoint helps. The old coordinator, variables and step
+# are useless: the server's new process knows no variables. The chief, which is still running, makes a new strategy, new
 # variables and a new step, and restores the variables from the checkpoint.
 
 # %% [markdown]
-# `start()` makes all of that. You write the rest: rounds of `every` steps, the last one shorter if need be, a join and a
-# checkpoint after each, and what to do when the server is gone. Let `state["step"]`, which lies on the server and in the
-# checkpoint, say what is done: the steps themselves count it, and if a worker is lost, a step may run twice. Any other
-# error is a fault of the program: let it through, since a new start does not mend it.
+# A function `start()` makes the new strategy, variables and step. You write the rest: rounds of `every` steps, the last
+# round shorter if need be, a join and a checkpoint after each, and what to do when the server is gone. Let `state["step"]`
+# say how many steps are done: each step adds 1 to this variable on the server, and the checkpoint holds it. Do not count
+# yourself: if a worker is lost, a step may run twice. Any other error is a fault of the program: let it through, since a
+# new start does not mend it.
 #
 # <details><summary>Hint 1</summary><code>checkpoint = tf.train.Checkpoint(**state)</code>, then
 # <code>manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=2)</code>. A manager can
@@ -897,11 +999,11 @@ def train_through(start, steps, every, folder):
 check.train_through(train_through)
 
 # %%
-lab.predict("again", "100 steps, a checkpoint every 20, the server killed at 50: which step is then scheduled first?", "")
+lab.predict("again", "A checkpoint every 20 steps, the server dies as step 60 is scheduled: which step is next?", "")
 
 # %%
 def through(task, steps=100, every=20):
-    """Real tasks: the server is killed when 50 steps have been scheduled, and `start` brings up a new one."""
+    """Real tasks: the server is killed as step 60 is scheduled, and `start` starts a new one. Returns what happened, and when."""
     import tensorflow as tf
 
     tf.get_logger().setLevel("CRITICAL")
@@ -917,12 +1019,12 @@ def through(task, steps=100, every=20):
     def start():
         if down:
             task.restart(down.pop(), 0)
-            time.sleep(2)  # a lost address is not reached again at once, and each miss would be one more loss
+            time.sleep(2)  # TensorFlow does not try a lost address again at once, and a failed try would be one more loss
         coordinator = coordinator_of()
         with coordinator.strategy.scope():
             state = {"step": tf.Variable(0), "weights": tf.Variable(tf.zeros(3))}
         note(f"a new strategy, variables at step {int(state['step'])}")
-        watched = Watched(coordinator, state, note, kill, kill_at=50)
+        watched = Watched(coordinator, state, note, kill, kill_at=60)
         return watched, tf.function(lambda: advance(state)), state
 
     state = train_through(start, steps, every, str(task.dir))
@@ -931,7 +1033,7 @@ def through(task, steps=100, every=20):
 
 # %%
 class Watched:
-    """A coordinator that notes what it does, and kills the server once, when `kill_at` steps have been scheduled."""
+    """A coordinator that notes what it does, and kills the server once, as the step `kill_at` is scheduled."""
 
     scheduled = 0
 
@@ -946,7 +1048,7 @@ class Watched:
         Watched.scheduled += 1
         if Watched.scheduled == self.kill_at:
             self.kill()
-            self.note(f"the server is killed when {Watched.scheduled} steps have been scheduled")
+            self.note(f"the server is killed as step {Watched.scheduled} is scheduled")
         return self.real.schedule(step)
 
     def join(self):
@@ -965,17 +1067,18 @@ first = [int(what.split()[-1]) for _, what in told if what.startswith("the first
 lab.measure("again", first[-1] if first else None)
 
 # %% [markdown]
-# Are the weights at the end those of 100 steps, [100, 200, 300]? The last `join` line says how many steps were scheduled for
-# them. The steps after the last checkpoint were scheduled again, at most `every` for each new start. How many these are
-# depends on whether the loss shows in `schedule` or in `join`. In a large job you save by the clock; lab 15 works out how
-# often.
+# A step adds [1, 2, 3] to the weights. Are the final weights those of 100 steps? The last `join` line says how many steps
+# were scheduled in all. After each new start the steps since the last checkpoint were scheduled again, at most `every`.
+# Their number depends on whether `schedule` or `join` raises the error. In a large job you save by the clock; lab 15 works
+# out how often.
 
 # %% [markdown]
 # ## Updates that disappear
 #
 # Now Keras on a parameter server. Three workers run steps of the same model. So that we can count, the gradient is 1
-# in every step: plain descent moves every weight by exactly the rate, whoever is first. Three counters should agree:
-# the updates that closures report, the optimizer's `iterations`, and how far the weights moved.
+# in every step: plain gradient descent then moves every weight by exactly the learning rate, in whatever order the workers
+# come. Three counters should agree: the updates that closures report, the optimizer's `iterations`, and the distance that
+# the weights moved, in learning rates.
 
 # %%
 def counters(ways):
@@ -983,7 +1086,7 @@ def counters(ways):
     return {name: counts(coordinator, *way) for name, way in ways.items()}
 
 def counts(coordinator, library, optimizer):
-    """`updates` closures; what each counter says."""
+    """Run `updates` closures. Returns the updates that each reports, `iterations`, and the weights before and after."""
     import importlib
     import tensorflow as tf
 
@@ -1008,9 +1111,9 @@ def counts(coordinator, library, optimizer):
     return made, int(descent.iterations.numpy()), before, model.get_weights()[0]
 
 # %% [markdown]
-# Write the audit. From the counters it says how many updates the optimizer's counter has lost, and how many the
-# weights have. Mind four things: a closure may report several updates, weights need not begin at 0, an element whose
-# gradient is 0 tells you nothing, and elements of either sign may cancel in a mean. Leave the arrays as they are.
+# Write the audit. From the three counters it works out how many updates the optimizer's counter has lost, and how many the
+# weights have lost. Mind four things: a closure may report several updates, weights need not begin at 0, an element whose
+# gradient is 0 tells you nothing, and gradients of different signs may cancel in a mean. Leave the arrays as they are.
 #
 # <details><summary>Hint</summary>One update changes a weight by <code>-rate * gradient</code>. So how many updates
 # lie between <code>before</code> and <code>after</code>? Floats are a little off: <code>round</code>.</details>
@@ -1037,7 +1140,7 @@ check.audit(audit)
 lab.predict("lost", f"Keras 3, SGD, 3 workers, {updates} updates: how many does optimizer.iterations lose?", "updates")
 
 # %%
-# Helper: whether counters are right, in words
+# Helper: how many counters are right, in words
 def counted_right(tallies):
     """Say whether all counters are at `updates`, or how many are not, and name the worst."""
     said = [value for each in tallies.values() for value in each.values()]
@@ -1066,14 +1169,15 @@ tallies = {
 figures.tallies(tallies, updates, figures.answered("Do all counters say what was done?", counted_right(tallies)))
 
 # %% [markdown]
-# The closures ran. Whose counter is short, and whose weights are? Adam corrects its steps by the counter: if the counter is
-# short, Adam's *weights* are wrong too. A learning-rate schedule reads the counter, so it would be late. There is no error
-# and no warning, and the loss goes down. What is different about Keras 3's counter?
+# All closures ran. In which of the three did the counter lose updates, and in which did the weights? Adam divides its steps
+# by numbers that it computes from the counter: if the counter is short, Adam's *weights* are wrong too. A learning-rate
+# schedule reads the counter, so it would be late. No error and no warning says so. What is different about Keras 3's
+# counter?
 
 # %% [markdown]
-# There are two ways to add one to a variable on a server. `assign_add` sends the 1, and the server adds. The other way
-# reads the value, adds on the worker, and sends the sum. Below three workers use both ways in each closure. Guess both
-# results first.
+# There are two ways to add 1 to a variable on a server. With `assign_add` the worker sends the 1, and the server adds it.
+# With `assign` the worker reads the value, adds 1, and sends the sum. Below, three workers use both ways in each closure.
+# Guess both results first.
 
 # %%
 def two_ways():
@@ -1097,20 +1201,21 @@ figures.tallies({f"{updates} closures on 3 workers": launch(two_ways, cluster=th
                 "Two ways to add one: do both count every closure?")
 
 # %% [markdown]
-# Two workers read 7, both write 8: one update is gone. Keras 3's variables add the second way, and its optimizers use
-# them for `iterations`; for SGD's weights they call TensorFlow's own subtraction, which is safe. On one machine, or
-# with mirrored variables, nobody comes between read and write. That is why it was not noticed there.
+# If two workers read 7, both write 8, and one update is lost. Keras 3's variables add in the second way, and the optimizers
+# of Keras 3 keep `iterations` in such a variable. SGD changes its weights by TensorFlow's own subtraction, which the server
+# does, so they lose nothing. On one machine, or with mirrored variables, no other worker writes between the read and the
+# write. So the mistake does not show there.
 
 # %% [markdown]
 # ## A TPU, which we do not have
 #
-# On a TPU machine four lines come before the model. A *resolver* finds the TPU, `connect` joins its hosts to this
-# program, `initialize` wakes the chips and empties them, and the strategy makes a replica of each core. Each line is
-# run below, without a TPU; `tpu="local"` means this machine. A fifth line is a resolver without any address. Do not give
-# an invented address: the program would wait for it.
+# On a TPU machine four lines come before the model: (1) a *resolver* finds the TPU, (2) `experimental_connect_to_cluster`
+# connects this program to the TPU's hosts, (3) `initialize_tpu_system` resets the chips, and (4) `TPUStrategy` makes a
+# replica on each core. Below, each line runs without a TPU; `tpu="local"` means this machine. A fifth line makes a resolver
+# without any address. Do not try an invented address: the program would wait for an answer.
 
 # %%
-lab.predict("tpu_line", "Which of these four lines, by its number, is the first to say that there is no TPU?", "")
+lab.predict("tpu_line", "Which of the lines 1 to 4 is the first to say that there is no TPU?", "")
 
 # %%
 def tpu_lines():
@@ -1138,19 +1243,19 @@ for line, said in answers.items():
     print(f"{line}\n    {said}")
 
 # %% [markdown]
-# On a **TPU pod** every host has a few TPU cores, and the cores are joined by links of their own, in a torus of rings.
-# `TPUStrategy` is a mirrored strategy over all of them: each core is a replica, and each host feeds its own. The
-# all-reduce is part of the compiled program and never passes a host. So shapes must be known beforehand, the batch is
-# cut by the number of cores, and numbers are mostly bfloat16. Nothing here has run on a TPU, and we say so.
+# On a **TPU pod** every host has a few TPU cores, and links of their own join all cores of the pod in a torus of rings.
+# `TPUStrategy` is a mirrored strategy over all cores: each core is a replica, and each host feeds its own cores. The
+# all-reduce is part of the compiled program, and its data never go through a host. A compiled program needs shapes that are
+# known beforehand, and TPUs mostly compute in bfloat16. No code of this lab has run on a TPU.
 
 # %% [markdown]
 # ## What works, of everything
 #
-# Which strategy goes with which way to train? Documentation is often older than the code. So the authors run every
-# combination (`make support` in the repository): a synchronous strategy works if the weights are NumPy's, a parameter server
-# if every update is there. The result is kept with its date and versions. The ways are `fit` and a loop, each with Keras 3
-# and with tf_keras, and a loop with plain variables. The parameter `column` chooses one of the five, to be counted below
-# the picture.
+# Which strategy goes with which way to train? Documentation is often older than the code. So the authors ran every
+# combination (`make support` in the repository). A synchronous strategy works if its weights are NumPy's, a parameter
+# server if no update is lost. The five ways to train are `fit` and a loop, each with Keras 3 and with tf_keras, and a loop
+# with plain variables. The parameter `column` at the top chooses one of them; the cell below the picture counts the
+# strategies that work with it.
 
 # %%
 matrix = support.recorded()
@@ -1174,10 +1279,10 @@ for (row, way), (outcome, words) in matrix.cells.items():
         print(f"{row}, {way}: {words}")
 
 # %% [markdown]
-# And this is what the guide to TensorFlow 2.0 promised in 2019, beside what holds today. Its `Estimator` row is
-# history: the API is gone. For which strategies has its `Custom training loop` row come true? Nobody here can try a TPU.
-# And its Keras row: what was experimental for MultiWorkerMirrored and only planned for ParameterServer, Keras 3 does not do
-# now. With tf_keras both work, as the large matrix shows.
+# The next picture shows what the guide to TensorFlow 2.0 promised in 2019, beside what holds today. The guide had three
+# rows. The `Estimator` API is gone. For which strategies has its row `Custom training loop` come true? (We have no TPU to
+# try.) In its row `Keras API`, MultiWorkerMirrored was experimental and ParameterServer only planned. Does Keras 3 work
+# with them today? Does tf_keras, in the large matrix above?
 
 # %%
 today = {"OneDevice": "OneDevice", "Mirrored": "Mirrored, 2 devices", "CentralStorage": "CentralStorage",
@@ -1200,10 +1305,10 @@ figures.outcomes(
 )
 
 # %% [markdown]
-# CentralStorage's loop works once its variables are told how to add up (`aggregation=`); without that it fails, as the
-# large matrix says. The mark for ParameterServer and loop is from a run with plain `tf.Variable`s; what a Keras 3 model does
-# there, the line under the picture's title says. So on several machines use a custom loop, or tf_keras. And count your
-# updates.
+# CentralStorage's loop works if its variables have an `aggregation=`, the way to combine the replicas' updates; without it
+# the loop fails, as the large matrix says. The mark for ParameterServer with a loop is from a run with plain
+# `tf.Variable`s; the line under the picture's title says how a loop with a Keras 3 model ends. So on several machines use a
+# custom loop, or tf_keras. And count your updates.
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -1215,5 +1320,5 @@ lab.summary()
 # **Further reading.** Abadi and others, *TensorFlow: a system for large-scale machine learning* (OSDI 2016): servers,
 # workers, and what happens when one is lost. Li and others, *Scaling distributed machine learning with the parameter
 # server* (OSDI 2014). Kumar and others, *Scale MLPerf-0.6 models on Google TPU-v3 pods*
-# ([arXiv:1909.09756](https://arxiv.org/abs/1909.09756), 2019). TensorFlow's guides *Multi-worker training with Keras*
-# and *Parameter server training*.
+# ([arXiv:1909.09756](https://arxiv.org/abs/1909.09756), 2019). TensorFlow's guides *Multi-worker training with Keras* and
+# *Parameter server training*.
