@@ -33,15 +33,15 @@ column = "loop, Keras 3"
 
 # %%
 lab, check = open_lab("09")
-warm()  # TensorFlow is being imported, elsewhere, while you read
+warm()  # another process imports TensorFlow while you read
 
 # %% [markdown]
 # ## Who is who
 #
-# Lab 08 had several devices in one process. A second machine means a second process, and neither process knows the address
-# of the other. TensorFlow reads the addresses from one environment variable, `TF_CONFIG`, which *you* set for every process
-# before it starts. Such a process is a **task**. All tasks run the same program; only the variable tells a task which one
-# it is: by a type, such as chief, worker or parameter server, and by an index.
+# Lab 08 had several devices in one process. A second machine means a second process, and neither process knows the
+# address of the other. TensorFlow reads the addresses from one environment variable, `TF_CONFIG`, which *you* set for
+# every process before it starts. Each of these processes is a **task**. All tasks run the same program; only the variable
+# tells a task which one it is: by a type, such as chief, worker or parameter server, and by an index.
 
 # %%
 lab.predict("index", "Ranks 0 to 3 are 1 chief, 2 workers, 1 parameter server: which index does rank 2 get?", "")
@@ -368,7 +368,7 @@ def with_policies(names):
     return {name: train(strategy, shared_out(strategy, global_batches(), name)) for name in names}
 
 def with_yours(sizes=(None,)):
-    """The weights after every step. A size other than None: cut a worker's share anew, into batches of this size."""
+    """For each size the weights after every step, from a worker's share cut anew into batches of this size; None: as it is."""
     import tensorflow as tf
 
     strategy, data = mirrored(), tf.data.Dataset.from_tensor_slices((x, y))
@@ -508,13 +508,13 @@ def train_saving(task, folder, accident=None, steps=30, every=5):
 
 # %%
 def new_worker(dir):
-    """Seconds for the first worker 1 to get its strategy; seconds that the new one is given once it asks; has it one then?"""
+    """Seconds that the first worker 1 needed for its strategy, seconds that the new one was given, and whether it has one."""
     asks, has = ([dir / f"worker 1 {what} a strategy, attempt {k}" for k in range(2)] for what in ("asks for", "has"))
     while not asks[1].exists():  # the new process is still starting
         time.sleep(0.02)
 
     first_s = has[0].stat().st_mtime - asks[0].stat().st_mtime
-    given_s = max(2.0, 4 * first_s)
+    given_s = min(30.0, max(2.0, 4 * first_s))
     time.sleep(given_s)
     return first_s, given_s, has[1].exists()
 
@@ -546,11 +546,11 @@ print(f"The first worker 1 had its strategy {first_s:.1f} s after it asked for i
 print(f"The new worker 1 {'has one' if there else 'has none'} {given_s:.1f} s after it asked.")
 
 # %% [markdown]
-# Worker 0 notices a closed connection at once. If the connection stays open, worker 0 notices only that worker 1's
-# *heartbeats*, small messages that say "I am here", have been missing for a while. Chance decides which comes first. Does a
-# new worker 1 alone help? At its start every process draws a number, its *incarnation*, and the cluster was made with the
-# old worker's number. So **all** workers must start again, from the checkpoint. Slurm or Kubernetes does that; here the
-# next cell does.
+# Worker 0 notices the loss at once if its all-reduce meets a closed connection. Otherwise it notices only when worker 1's
+# *heartbeats*, small messages that say "I am here", have been missing for a while. Chance decides which comes first. Does
+# a new worker 1 alone help? At its start every process draws a number, its *incarnation*, and the cluster was made with
+# the old worker's number. So **all** workers must start again, from the checkpoint. Slurm or Kubernetes does that; here
+# the next cell does.
 
 # %%
 lab.predict("twice", "Worker 0 had made 12 steps. After the new start of both: how many of them are made again?", "steps")
@@ -572,7 +572,7 @@ print(f"largest difference: {np.abs(quiet[1] - again[1]).max()}")
 
 # %%
 def saved_by(task, who):
-    """What the checkpoint of each worker in `who` holds of a counter to which every worker has added 1."""
+    """Every worker adds 1 to a counter, and the workers in `who` save it. Returns the counter in this worker's checkpoint."""
     import tensorflow as tf
 
     strategy, kind = mirrored(), tf.VariableSynchronization.ON_READ
@@ -611,7 +611,7 @@ def compiled(strategy):
     return model
 
 def fitted(task, epochs=3):
-    """The loss of every epoch as `fit` says it, and the weights at the end; or the first words of its error."""
+    """The loss of every epoch as `fit` reports it, and the weights at the end; or the first words of its error."""
     import tensorflow as tf
 
     model = compiled(mirrored() if task.cluster else tf.distribute.get_strategy())
