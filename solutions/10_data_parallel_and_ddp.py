@@ -9,7 +9,7 @@
 # one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
-# ![Space-time diagram of 4 cards: every message goes to or comes from card 0.](../labs/covers/10.png)
+# ![How far off is an accuracy that counts padding? Padding counted is up to 16.7 percentage points …](../labs/covers/10.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -123,7 +123,7 @@ if gpus == 0:
 #
 # You have several cards (GPUs) and one training script. PyTorch's oldest help is one line:
 # `model = nn.DataParallel(model)`. There is still one process. At every step it cuts the batch into pieces and gives
-# each card a piece, a copy of the model, and a *thread*. Who holds all these things before they are handed out? Card 0.
+# each card a piece, a copy of the model, and a *thread*. You, as before, put the model and each batch on card 0.
 
 # %%
 lab.predict("leaves", f"{cards} cards, one step of DataParallel. How many copies of the weights leave card 0?", "copies")
@@ -142,7 +142,7 @@ def step_of_data_parallel(link):
         gradients(model, images[:batch].to(place), labels[:batch].to(place))
     return words, record.trace()
 
-# %% tags=["cover"]
+# %%
 words, trace = launch(step_of_data_parallel, 1, args=(Link("100 MB/s", "1 ms"),))[0]
 print(words)
 whole = [t for t in trace.transfers if t.src == 0 and t.size_bytes >= model_bytes]
@@ -152,8 +152,8 @@ figures.messages(trace).calling("card")
 # %% [markdown]
 # Where the line above says *emulated*, there were no GPUs to run PyTorch's own DataParallel on. Then threads of one
 # process stand in for cards: they do the same in the same order, and each copy takes the time of a link, so that you
-# can see it. NCCL, the library for GPUs, may pass a copy on from card to card, which is faster; but there too
-# everything begins and ends on card 0.
+# can see it. Then nothing of NCCL, the library for GPUs, was run here. By its documentation it may pass a copy on from card
+# to card, which should be faster; there too all copies come from card 0, and all gradients end there.
 
 # %%
 on_card_0 = [c for c in trace.collectives if c.rank == 0]
@@ -209,7 +209,8 @@ built_in = "built in; its ranks are started by mpirun"
 print("mpi: ", built_in if dist.is_mpi_available() else launch(tries_mpi, 1, device="cpu")[0])
 
 # %% [markdown]
-# **nccl** is NVIDIA's library for GPUs, and the one to take there. **gloo** works on any machine, over TCP. **mpi** is for
+# **nccl** is NVIDIA's library for GPUs, and PyTorch's documentation recommends it there. Where its line above says *needs a
+# GPU for each rank*, it was not run here, nor below. **gloo** works on any machine, over TCP. **mpi** is for
 # clusters that have an MPI of their own; you must build PyTorch from source against it, and start the ranks with
 # `mpirun`. The code around them is the same.
 #
@@ -441,6 +442,28 @@ for rank, sampler in enumerate(samplers):
 lab.measure("dealt", sum(len(sampler) for sampler in samplers))
 
 # %% [markdown]
+# There are two ways without padding. With `drop_last=True` the sampler leaves out what does not divide evenly. Or the ranks
+# take unequal numbers of steps inside `with ddp.join():`, where a rank that has finished adds zeros to the others' sums.
+# Below, rank 0 has three batches and rank 1 two, and every gradient is 1. What is the mean in the third step?
+
+# %%
+def unequal():
+    """The averaged gradient of each of this rank's steps."""
+    dist.init_process_group("gloo")
+    ddp, found = DistributedDataParallel(nn.Linear(1, 1, bias=False)), []
+    with ddp.join():
+        for _ in range(3 - dist.get_rank()):
+            ddp.zero_grad()
+            ddp(torch.ones(1, 1)).sum().backward()
+            found.append(ddp.module.weight.grad.item())
+    return found
+
+dropping = [list(DistributedSampler(range(10), 4, rank, seed=3, drop_last=True)) for rank in range(4)]
+print("drop_last=True:", *dropping, " left out:", *sorted(set(range(10)) - set(sum(dropping, []))))
+for rank, found in enumerate(launch(unequal, 2, device="cpu").results):
+    print(f"join(), rank {rank}: mean gradients {found}")
+
+# %% [markdown]
 # ## A new order for every epoch
 #
 # The library's sampler does not know when an epoch begins. You must tell it the number: its method `set_epoch` is
@@ -531,9 +554,10 @@ check.train_ddp(train_ddp)
 #
 # Two ranks with 32 images each, or one process with 64: the same global batch. Does the loss go down the same way? The
 # optimizer is Adam, and every rank has its own. The model is small and has no BatchNorm; why that matters comes next.
+# The loss is a cross-entropy with natural logarithms, so its unit is the **nat**.
 
 # %%
-lab.predict("gap", "One process and 2 ranks, same global batch: the largest gap between their losses?", "")
+lab.predict("gap", "One process and 2 ranks, same global batch: the largest gap between their losses?", "nats")
 
 # %%
 def plain_model():
@@ -562,12 +586,14 @@ def curve(build):
 one, two = (launch(curve, n, args=(plain_model,), device="cpu")[0] for n in (1, 2))
 
 def gaps(one, two):
-    return [max(abs(a - b) for a, b in zip(*pair)) for pair in zip(one, two)]
+    """The largest gap in the loss (nats) and in the accuracy (percentage points)."""
+    loss, accuracy = (max(abs(a - b) for a, b in zip(*pair)) for pair in zip(one, two))
+    return loss, 100 * accuracy
 
 lab.measure("gap", gaps(one, two)[0])
-print("the largest gap: {:.2g} in the loss, {:.2g} in the accuracy".format(*gaps(one, two)))
+print("the largest gap: {:.2g} nats in the loss, {:.2g} percentage points in the accuracy".format(*gaps(one, two)))
 figures.histories(
-    {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?", y="loss", x="step"
+    {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?", y="loss (nats)", x="step"
 )
 
 # %% [markdown]
@@ -589,7 +615,7 @@ def synced_model():
 
 normed = launch(curve, 1, args=(normed_model,), device="cpu")[0]
 found = gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0])
-print("BatchNorm: the largest gap is {:.2g} in the loss, {:.2g} in the accuracy".format(*found))
+print("BatchNorm: the largest gap is {:.2g} nats in the loss, {:.2g} percentage points in the accuracy".format(*found))
 try:
     launch(curve, 2, args=(synced_model,), device="cpu")
     print("SyncBatchNorm ran on the CPU")
@@ -811,7 +837,7 @@ predicted = net(test_images.flatten(1)).argmax(dim=1)
 counts = list(range(1, 40))
 truth = [(predicted[:c] == test_labels[:c]).double().mean().item() for c in counts]
 
-# %%
+# %% tags=["cover"]
 errors = {}
 for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_accuracy)):
     run = launch(evaluate, 4, args=(accuracy, predicted, test_labels, counts), device="cpu")
@@ -1054,7 +1080,8 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # %% [markdown]
 # Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
 # compute at the same time. If they share cores, there is as much to compute as before, in smaller pieces, and the
-# messages come on top. With a GPU for each rank the computing is divided by $n$; then only the messages are left to pay.
+# messages come on top. With a GPU for each rank the computing should be divided by $n$, and only the messages be left to pay.
+# Without such GPUs that was not run here.
 
 # %% [markdown]
 # **In one sentence:** what is the ratio of the two formulas, DataParallel's to DDP's?

@@ -105,7 +105,13 @@ answers.mistake("answers_before_it_updates", {
     "staleness.append(age)\nfabric.send(letter(version + 1, weights), to=worker)": "staleness.append(age)",
 }, "got the weights of version 0 in a letter that says version 1")
 answers.mistake("numbers_the_letter_before_the_update", {"letter(version + 1, weights)": "letter(version, weights)"},
-    "got the versions [0, 0", "update first, then answer")
+    "got the versions [0, 0", "Letter 2 says version 0 and holds the weights of version 1")
+answers.mistake("numbers_the_letter_one_too_high", {"letter(version + 1, weights)": "letter(version + 2, weights)"},
+    "got the versions [0, 2", "Letter 2 says version 2 and holds the weights of version 1")
+answers.mistake("answers_under_the_old_version_before_it_updates", {
+    "worker = fabric.recv(box)": "worker = fabric.recv(box)\nfabric.send(letter(version, weights), to=worker)",
+    "staleness.append(age)\nfabric.send(letter(version + 1, weights), to=worker)": "staleness.append(age)",
+}, "Letter 2 holds the weights of version 0, not the newest ones: update first, then answer")
 answers.mistake("tells_everybody_of_every_update", {
     "fabric.send(letter(version + 1, weights), to=worker)": """
         for worker in workers:

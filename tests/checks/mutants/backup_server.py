@@ -141,7 +141,7 @@ answers.mistake("forgets_to_count", {"lost += 1": ""},
 answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added")
 answers.mistake("keeps_one_backup_whatever_it_is_told", {"n - backups": "max(1, n - 1)"},
     "2 workers, backups=0", "A step takes the mean of its 2 gradients")
-answers.mistake("answers_a_late_worker_with_the_weights_that_it_had", {
+answers.mistake("answers_a_late_worker_under_the_version_that_it_had", {
     """
         lost += 1
         fabric.send(letter(version, weights), to=worker)
@@ -149,7 +149,26 @@ answers.mistake("answers_a_late_worker_with_the_weights_that_it_had", {
         lost += 1
         fabric.send(letter(base, weights), to=worker)
     """,
-}, "got the versions [0, 0, ", "The version is the number of updates")
+}, "got the versions [0, 0, ", "Letter 2 says version 0 and holds the weights of version 1")
+answers.mistake("answers_a_late_worker_with_the_weights_that_it_had", {
+    "for version in range(updates):": "kept = []\nfor version in range(updates):\n    kept.append(weights.clone())",
+    """
+        lost += 1
+        fabric.send(letter(version, weights), to=worker)
+    """: """
+        lost += 1
+        fabric.send(letter(base, kept[base]), to=worker)
+    """,
+}, "got the versions [0, 0, ", "Letter 2 holds the weights of version 0, not the newest ones")
+answers.mistake("answers_a_late_worker_under_the_next_version", {
+    """
+        lost += 1
+        fabric.send(letter(version, weights), to=worker)
+    """: """
+        lost += 1
+        fabric.send(letter(version + 1, weights), to=worker)
+    """,
+}, "or did a late gradient count?", "with a higher number, the sender's next gradient seems to be in time")
 answers.mistake("counts_what_comes_after_the_end_too", {"return weights, lost": "return weights, lost + n - need"},
     "the number of gradients that came late")
 answers.mistake("forgives_a_gradient_that_is_one_version_late", {

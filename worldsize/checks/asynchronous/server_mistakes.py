@@ -4,6 +4,7 @@ Every gradient has an element of its own, so the final weights show how much eac
 what is right.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def _times(value: float) -> str:
     return f"{number(round(float(value), 2))} times"
 
 
-def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
+def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
     """Return the complaint about a server's letters: other versions than a worker should get, or no word to stop.
 
     The first such worker is named. The version after the last update may be sent or not: nothing that counts is computed on
@@ -124,9 +125,26 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
         got = [version for version in got[:-1] if version != plan.updates]
         want = [version for version in plan.versions_sent[worker] if version != plan.updates]
         if got != want:
-            return f"rank {worker} got the versions {got}, expected {want}. {_why(worker, got, want, play, plan)}"
+            why = _misnumbered(ended.returned[worker][:-1], want, play, plan, rate) or _why(worker, got, want, play, plan)
+            return f"rank {worker} got the versions {got}, expected {want}. {why}"
 
     return None
+
+
+def _misnumbered(letters: Sequence[np.ndarray], want: list[int], play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
+    """Return words for the first letter with another version than is due, or "" if its weights are neither version's."""
+    letters = [letter for letter in letters if int(letter[0]) != plan.updates]
+    for place, (letter, due) in enumerate(zip(letters, want, strict=False), start=1):
+        sent = int(letter[0])
+        if sent == due:
+            continue
+        if same(letter[1:], weights_at(play, plan, due, rate), **EXACT):
+            right = "a letter's version is the number of updates in its weights"
+            return f"Letter {place} says version {sent} and holds the weights of version {due}: {right}."
+        if sent < due and plan.bound is None and same(letter[1:], weights_at(play, plan, sent, rate), **EXACT):
+            return f"Letter {place} holds the weights of version {sent}, not the newest ones: update first, then answer."
+        return ""
+    return ""
 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
@@ -148,7 +166,7 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
             return f"{after} and the bound is {plan.bound}: the rank {then}."
 
     if sent < due:
-        return "The version is the number of updates in the weights: update first, then answer."
+        return "A letter's version is the number of updates in its weights."
     if plan.need is not None:
         return f"Was the rank left waiting, or did a step end before its {plan.need} gradients were there?"
     return "The rank was left waiting: answer it at once."
@@ -310,6 +328,7 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     complaint = f"the server stops, but {came}: that makes {_made(taken, plan)} of {count(plan.updates, 'step')} of {plan.need}."
     if late:
         complaint += " Did the loop end too early, or did a late gradient count? Drop it, and answer its sender at once."
+        complaint += " That letter says `version`: with a higher number, the sender's next gradient seems to be in time."
     return complaint
 
 

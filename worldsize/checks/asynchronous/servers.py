@@ -119,7 +119,7 @@ def _case(
         return replace(ended, message=stuck(ended, play, plan), waits=())  # the message already has the advice
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        versions = server_mistakes.wrong_versions(ended, play, plan)
+        versions = server_mistakes.wrong_versions(ended, play, plan, RATE)
         weights = server_mistakes.wrong_weights(ended, play, plan, RATE)
 
         sent = versions or server_mistakes.wrong_weights_sent(ended, play, plan, RATE)
