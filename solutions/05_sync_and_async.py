@@ -5,7 +5,7 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
 # seconds, each at its own best learning rate, over several seeds.
 #
-# **Minutes:** 175 (two sittings: 90 up to “Backup workers”, then 85) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
+# **Minutes:** 180 (two sittings: 90 up to “Backup workers”, then 90) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
 # `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
@@ -474,7 +474,7 @@ def over_seeds(what, found):
 
 # %%
 def reached(points, goal):
-    """The seconds until the loss was first below the goal; None where it never was."""
+    """The seconds until the loss was first at the goal or below it; None where it never was."""
     return next((seconds for _, seconds, excess in points or [] if excess <= goal), None)
 
 goal = excess(0 * best) / 10
@@ -574,8 +574,8 @@ figures.descents(
 
 # %% [markdown]
 # Where a line rises, the weights swing ever wider: a gradient still pushes one way although the weights have crossed the
-# bottom since. So staleness is not only noise. With it the learning rate must be smaller, and smaller still with every worker
-# more. Zhang and others (2016) divide by the staleness, as you did. Is that more than a smaller rate for all?
+# bottom since. So staleness is not only noise. With it the learning rate must be smaller, and smaller with every additional
+# worker. Zhang and others (2016) divide by the staleness, as you did. Is that more than a smaller rate for all?
 
 # %%
 scaled_ages = ages(falls[f"asynchronous, {bold:.2f} / staleness"])
@@ -892,7 +892,7 @@ print(f"130 % of {needed} workers are {1.3 * needed:.1f}: of the pool of {pool},
 # So far each server ran at a rate that we chose. A fair race lets every server run at its own best rate. Finding it takes
 # dozens of training runs. But the time of a gradient is declared here, so your servers can be rehearsed without waiting: in
 # place of the fabric, an object hands over the gradients in the order in which they would be ready, and its clock jumps.
-# This is a *discrete-event simulation*.
+# This is a *discrete-event simulation*, a small one; `simulate` is one for functions on all ranks.
 
 # %%
 # Helper: workers in simulated time, without processes
@@ -1065,7 +1065,8 @@ for (cluster, name), row in fair.items():
         print(f"{cluster:13} {name:15} best rate {row[0]:.4f}, fresh seeds: {', '.join(f'{t:.2f} s' for t in sorted(row[1]))}")
 
 # %% [markdown]
-# Does it pay to divide the rate by each gradient's staleness, when both have their own best rate?
+# Does it pay to divide the rate by each gradient's staleness, when both have their own best rate? And if it pays even where
+# all are alike, so that nearly all ages are the same: which gradients gave `scaled` its lead?
 
 # %%
 for cluster in CLUSTERS:

@@ -444,14 +444,14 @@ lab.measure("dealt", sum(len(sampler) for sampler in samplers))
 # %% [markdown]
 # There are two ways without padding. With `drop_last=True` the sampler leaves out what does not divide evenly. Or the ranks
 # take unequal numbers of steps inside `with ddp.join():`, where a rank that has finished adds zeros to the others' sums.
-# Below, rank 0 has three batches and rank 1 two, and every gradient is 1. What is the mean in the third step?
+# Below, rank 0 has three batches and rank 1 two, and every gradient is 1. By how many ranks is the third sum divided?
 
 # %%
-def unequal():
+def unequal(by_all):
     """The averaged gradient of each of this rank's steps."""
     dist.init_process_group("gloo")
     ddp, found = DistributedDataParallel(nn.Linear(1, 1, bias=False)), []
-    with ddp.join():
+    with ddp.join(divide_by_initial_world_size=by_all):
         for _ in range(3 - dist.get_rank()):
             ddp.zero_grad()
             ddp(torch.ones(1, 1)).sum().backward()
@@ -460,8 +460,9 @@ def unequal():
 
 dropping = [list(DistributedSampler(range(10), 4, rank, seed=3, drop_last=True)) for rank in range(4)]
 print("drop_last=True:", *dropping, " left out:", *sorted(set(range(10)) - set(sum(dropping, []))))
-for rank, found in enumerate(launch(unequal, 2, device="cpu").results):
-    print(f"join(), rank {rank}: mean gradients {found}")
+for by_all in (True, False):
+    for rank, found in enumerate(launch(unequal, 2, args=(by_all,), device="cpu").results):
+        print(f"divide_by_initial_world_size={by_all}, rank {rank}: mean gradients {found}")
 
 # %% [markdown]
 # ## A new order for every epoch

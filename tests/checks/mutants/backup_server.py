@@ -168,7 +168,7 @@ answers.mistake("answers_a_late_worker_under_the_next_version", {
         lost += 1
         fabric.send(letter(version + 1, weights), to=worker)
     """,
-}, "or did a late gradient count?", "with a higher number, the sender's next gradient seems to be in time")
+}, ("with a higher number, the sender's next gradient seems to be in time", "and holds the weights of version"))
 answers.mistake("counts_what_comes_after_the_end_too", {"return weights, lost": "return weights, lost + n - need"},
     "the number of gradients that came late")
 answers.mistake("forgives_a_gradient_that_is_one_version_late", {

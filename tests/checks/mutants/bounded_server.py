@@ -119,6 +119,8 @@ answers.mistake("sends_the_weights_of_the_time_when_it_was_stopped", {
     "waiting.append(worker)": "waiting.append(worker)\nkept[worker] = letter(version + 1, weights)",
     "fabric.send(letter(version + 1, weights), to=w)": "fabric.send(kept[w], to=w)",
 }, "2 workers, bound=1: rank", "got the versions", "the rank must wait")
+answers.mistake("numbers_the_letter_before_the_update", {"letter(version + 1, weights)": "letter(version, weights)"},
+    "2 workers, bound=1: rank", "Letter 2 says version", "a letter's version is the number of updates in its weights")
 answers.mistake("takes_those_at_the_gate_for_busy", {"[w for w in workers if w not in waiting]": "workers"},
     "updates are done, and the server waits for rank", "`busy` lists the workers that compute")
 answers.mistake("throws_old_gradients_away", {

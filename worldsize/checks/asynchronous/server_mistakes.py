@@ -113,27 +113,32 @@ def _times(value: float) -> str:
 def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
     """Return the complaint about a server's letters: other versions than a worker should get, or no word to stop.
 
-    The first such worker is named. The version after the last update may be sent or not: nothing that counts is computed on
-    it.
+    A letter whose version is not its weights' is named, or else the first such worker. The version after the last update may be
+    sent or not: nothing that counts is computed on it.
     """
+    complaint = None
     for worker in range(1, play.workers + 1):
         got = [int(letter[0]) for letter in ended.returned[worker]]
         if got[-1] != STOP:
             done = count(plan.updates, "update")
-            return f"rank {worker} got version {got[-1]}, expected −1, to stop: {done} were done."
+            complaint = complaint or f"rank {worker} got version {got[-1]}, expected −1, to stop: {done} were done."
+            continue
 
         got = [version for version in got[:-1] if version != plan.updates]
         want = [version for version in plan.versions_sent[worker] if version != plan.updates]
-        if got != want:
-            why = _misnumbered(ended.returned[worker][:-1], want, play, plan, rate) or _why(worker, got, want, play, plan)
-            return f"rank {worker} got the versions {got}, expected {want}. {why}"
+        if got == want:
+            continue
+        which = f"rank {worker} got the versions {got}, expected {want}."
+        misnumbered = _misnumbered(ended.returned[worker][:-1], want, play, plan, rate)
+        if misnumbered:
+            return f"{which} {misnumbered}"
+        complaint = complaint or f"{which} {_why(worker, got, want, play, plan)}".rstrip()
 
-    return None
+    return complaint
 
 
 def _misnumbered(letters: Sequence[np.ndarray], want: list[int], play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
     """Return words for the first letter with another version than is due, or "" if its weights are neither version's."""
-    letters = [letter for letter in letters if int(letter[0]) != plan.updates]
     for place, (letter, due) in enumerate(zip(letters, want, strict=False), start=1):
         sent = int(letter[0])
         if sent == due:
