@@ -15,6 +15,7 @@
 from worldsize.notebook import *
 
 import math
+from statistics import median
 
 import torch
 from torch.nn import functional as F
@@ -87,12 +88,17 @@ print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) 
 
 # %%
 # Set-up
-def attend(fabric, task, source, k, v):
-    """This rank's queries over the block of rank `source`: m [own tokens, 1], s [own tokens, 1], o [own tokens, width]."""
+def block_scores(fabric, task, source, k):
+    """The scores of this rank's queries with the keys of rank `source`; −inf where the mask hides a key."""
     scores = task["q"] @ k.T / math.sqrt(k.shape[1])
     if task["causal"]:  # a query sees its own token and the earlier ones
         own, theirs = (torch.tensor(task["tokens"][rank]) for rank in (fabric.rank, source))
         scores = scores.masked_fill(theirs > own[:, None], -math.inf)
+    return scores
+
+def attend(fabric, task, source, k, v):
+    """This rank's queries over the block of rank `source`: m [own tokens, 1], s [own tokens, 1], o [own tokens, width]."""
+    scores = block_scores(fabric, task, source, k)
     m = scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     weights = torch.exp(scores - m)
     return m, weights.sum(dim=1, keepdim=True), fabric.compute(task["work_s"], weights @ v)
@@ -106,8 +112,12 @@ def attend(fabric, task, source, k, v):
 # on to the next rank while it works on them.
 
 # %%
+slow = Link("20 MB/s", "1 ms")
+way_ms = 1e3 * slow.seconds(2 * length // ranks * width * 8)
 asks = f"{ranks} ranks, {length} tokens, width {width}, float64. How many kB of keys and values does a rank send?"
 lab.predict("ring", asks, "kB")
+asks = f"{ranks} blocks of {work_ms} ms of work each; a block is {way_ms:.0f} ms on its way. How many ms does the ring take?"
+lab.predict("ring_ms", asks, "ms")
 
 # %% [markdown]
 # A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: if the
@@ -169,19 +179,25 @@ def in_a_row(n):
     return [part.tolist() for part in torch.arange(length).tensor_split(n)]
 
 # %%
-slow = Link("20 MB/s", "1 ms")
 run = launch(on_ring, ranks, args=(in_a_row(ranks), False, work_ms / 1e3), link=slow)
 whole = torch.randn(3, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(17))
 if run.state == "done":
     off = (torch.cat(run.results) - F.scaled_dot_product_attention(*whole)).abs().max()
     print(f"largest difference from PyTorch's attention on one device: {off:.0e}")
+    began_s = min(t.start_s for t in run.trace.transfers if t.src == 0)
+    took_ms = 1e3 * (max(span.end_s for span in run.trace.spans if span.rank == 0 and span.declared) - began_s)
+    works_ms, ways_ms = ranks * work_ms, (ranks - 1) * way_ms
+    hidden = min(max(0, (works_ms + ways_ms - took_ms) / ways_ms), 1)
+    print(f"rank 0: {works_ms} ms of work and {ways_ms:.0f} ms of way, one after the other {works_ms + ways_ms:.0f} ms;")
+    print(f"  it took {took_ms:.0f} ms, so work hid {100 * hidden:.0f} % of the way")
 lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
+lab.measure("ring_ms", took_ms if run.state == "done" else None)
 figures.timeline(run)
 
 # %% [markdown]
-# Is there a transfer under each stretch of work in the picture? The bytes that a rank sends hardly depend on the number of ranks:
-# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with more ranks: three blocks
-# of $\frac Ln$ tokens, its own, the one at hand and the next.
+# Each arrow is a tensor on its way: does a rank wait for one, or does it work meanwhile? The bytes that a rank sends hardly
+# depend on the number of ranks: $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with
+# more ranks: three blocks of $\frac Ln$ tokens, its own, the one at hand and the next.
 #
 # **In one sentence:** why is a transfer hidden more easily when the sequence is longer?
 #
@@ -289,18 +305,23 @@ asks = f"{ranks} ranks: divide a rank's bytes in the ring by its bytes with head
 lab.predict("heads", asks, "times")
 
 # %%
-# Helper: an all-to-all of equal parts, and attention with its heads dealt out
-def swap(fabric, parts):
-    """parts[r] goes to rank r; what comes back is from rank r in place r."""
+# Set-up
+def exchange(fabric, parts, came):
+    """parts[r] goes to rank r, and came[r], of the right shape, is filled from rank r. Returns `came`."""
     n, me = fabric.world_size, fabric.rank
-    came = [torch.empty_like(part) for part in parts]
-    came[me] = parts[me]
+    came[me].copy_(parts[me])
     handles = [fabric.isend(parts[(me + k) % n], to=(me + k) % n) for k in range(1, n)]
     for k in range(1, n):
         fabric.recv(came[(me - k) % n], frm=(me - k) % n)
     for handle in handles:
         handle.wait()
     return came
+
+# %%
+# Helper: attention with its heads dealt out
+def swap(fabric, parts):
+    """An exchange of parts of equal shapes."""
+    return exchange(fabric, parts, [torch.empty_like(part) for part in parts])
 
 def heads_dealt_out(fabric, heads, work_s=0.0):
     """Non-causal attention of `heads` heads; this rank owns a stretch of the tokens, before and after."""
@@ -338,6 +359,7 @@ asks = f"8 query heads, 2 key and value heads, {ranks} ranks: divide the bytes t
 lab.predict("grouped", asks, "")
 
 # %%
+# Helper: heads dealt out, with shared key and value heads
 def grouped(fabric, kv_heads, heads=8):
     """Non-causal attention with its heads dealt out; `heads // kv_heads` query heads share a key and a value head."""
     n, size = fabric.world_size, width // heads
@@ -497,23 +519,14 @@ lab.predict(
 #
 # **The backward pass.** A row's gradient travels the same way as the row. So the same function serves: pass gradients
 # as `x`, and the expert's backward step as `work`.
+
+# %% [markdown]
+# Sending is given: `exchange(fabric, parts, came)` from above. It sends `parts[r]` to rank r, and fills `came[r]` from there.
 #
 # <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
 # of the right shape. So counts travel first.</details>
 # <details><summary>Hint 2</summary>For each rank, keep the places of the tokens that went there. What comes home from
 # it is in that order: <code>y[places] = rows</code>.</details>
-
-# %%
-# Set-up
-def exchange(fabric, parts, came):
-    """parts[r] goes to rank r, and came[r], of the right shape, is filled from rank r. Returns `came`."""
-    n, me = fabric.world_size, fabric.rank
-    came[me].copy_(parts[me])
-    for k in range(1, n):
-        handle = fabric.isend(parts[(me + k) % n], to=(me + k) % n)
-        fabric.recv(came[(me - k) % n], frm=(me - k) % n)
-        handle.wait()
-    return came
 
 # %% tags=["exercise:to_experts"]
 # Exercise 17.4: tokens to experts, and home again
@@ -572,9 +585,11 @@ figures.links(run)
 
 # %% [markdown]
 # Many routers send a token to its *two* best experts and add up their rows, weighted by the two probabilities, which are
-# divided by their sum (**top-2**, Shazeer and others, 2017). Your function can do it as it stands. How?
+# divided by their sum (**top-2**, Shazeer and others, 2017). Your function can do it as it stands. How? And how many times the
+# bytes of one expert a token does it send?
 
 # %%
+# Helper: two experts for each token
 def two_experts(fabric):
     """Each token goes to its two best experts. Returns the weighted rows, the experts and their weights."""
     n, x = fabric.world_size, mixture_task(fabric.rank, fabric.world_size)["x"]
@@ -604,15 +619,15 @@ run = launch(mixed, ranks, args=(0.5,))
 figures.links(run)
 
 # %% [markdown]
-# In every layer all others wait for the rows of the hot expert. With a capacity that expert takes fewer rows, and tokens
-# are lost. Here an expert's work takes time in proportion to its rows. Who waits without a capacity, and how much of this
-# waiting is left with one?
+# With a capacity the hot expert takes fewer rows, and tokens are lost. A capacity is usually given as a factor of the **even
+# share**: the tokens that an expert gets if all get as many. Here an expert's work takes time in proportion to its rows. Who
+# waits without a capacity, and how much of this waiting is left with one?
 
 # %%
 most = experts.capacity(256, ranks, 1.25)
 lab.predict(
-    "dropped", f"An expert takes at most {most} of a rank's 256 tokens. Half of all tokens want expert 0, the rest choose "
-    f"evenly. How many % of all tokens are dropped?", "%",
+    "dropped", f"Capacity 1.25 even shares: an expert takes at most {most} of a rank's 256 tokens. Half of all tokens want "
+    f"expert 0; each other one chooses evenly among all {ranks}, expert 0 too. How many % of all tokens are dropped?", "%",
 )
 
 # %%
@@ -644,85 +659,64 @@ figures.timeline(held)
 #
 # Do routers become this uneven by themselves? Train a few. Here a token is an image. Each rank has its share of the images
 # and one expert, a linear layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how
-# the router learns. An expert that is chosen more often learns more: is it chosen more often still?
+# the router learns. Your function runs twice in a step: there with rows, back with their gradients. An expert that is chosen
+# more often learns more: is it chosen more often still?
 
 # %% [markdown]
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
 # $P_e$ the router's mean probability for it. This loss is 1 when all is even.
 
 # %%
-# Helper: a layer of experts over the ranks, that autograd can go through
-def all_to_experts(fabric, x, chosen, weight, grads):
-    """Rows of the experts' layers. Backwards the same way, with the gradient of `weight` added to `grads`."""
-    saved = []
+# Helper: the loss of a step, and its gradients
+def mixture_loss(fabric, balance, router, expert, head, x, labels):
+    """The loss on this rank's images, the expert's gradient, and how many tokens of all ranks went to each expert."""
+    n, gradient, saved = fabric.world_size, torch.zeros_like(expert), []
+    p = (x @ router.T).softmax(dim=1)
+    best, chosen = p.max(dim=1)
+    task = {"chosen": chosen.tolist(), "capacity": None}
 
     def there(rows):
-        made = (rows @ weight.T).relu()
-        saved.append((rows, made))
-        return made
+        saved[:] = rows, (rows @ expert.T).relu()
+        return saved[1]
 
     def back(grad):
-        rows, made = saved.pop()
-        inward = grad * (made > 0)
-        grads.add_(inward.T @ rows)
-        return inward @ weight
+        inward = grad * (saved[1] > 0)
+        gradient.add_(inward.T @ saved[0])
+        return inward @ expert
 
-    class Experts(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return to_experts(fabric, {"x": x, "chosen": chosen, "capacity": None}, there)[0]
-
-        @staticmethod
-        def backward(ctx, grad):
-            return to_experts(fabric, {"x": grad, "chosen": chosen, "capacity": None}, back)[0]
-
-    return Experts.apply(x)
+    rows = to_experts(fabric, task | {"x": x}, there)[0].requires_grad_()
+    shares = all_reduce(fabric, torch.bincount(chosen, minlength=n).float())
+    loss = F.cross_entropy((x + best[:, None] * rows) @ head.T, labels)
+    uneven = n * (shares / shares.sum() * p.mean(dim=0)).sum()
+    (loss + balance * uneven).backward()
+    to_experts(fabric, task | {"x": rows.grad}, back)
+    return loss, gradient, shares
 
 # %%
 # Helper: a router, experts and a head, trained
 def train_mixture(fabric, balance, start, x, labels):
     """Gradient descent on a router, experts and a head. Returns the loss and the hottest expert's share, step by step."""
     n, random = fabric.world_size, torch.Generator().manual_seed(start)
-    router, head = (torch.randn(rows, x.shape[1], generator=random) / 8 for rows in (n, 10))
+    router, head = ((torch.randn(rows, x.shape[1], generator=random) / 8).requires_grad_() for rows in (n, 10))
     expert = (torch.randn(n, x.shape[1], x.shape[1], generator=random)[fabric.rank] / 8).contiguous()
     x, labels = x.tensor_split(n)[fabric.rank], labels.tensor_split(n)[fabric.rank]
     seen = []
     for _ in range(steps):
-        grads = torch.zeros_like(expert)
-        loss, shares = mixture_loss(fabric, balance, router, expert, head, x, labels, grads)
+        loss, gradient, shares = mixture_loss(fabric, balance, router, expert, head, x, labels)
         with torch.no_grad():
             for w in (router, head):
                 w -= 0.5 * all_reduce(fabric, w.grad) / n
                 w.grad = None
-            expert -= 0.5 * grads / n
+            expert -= 0.5 * gradient / n
         mean = float(all_reduce(fabric, loss.detach().reshape(1))) / n
         seen.append((mean, experts.hottest(shares.tolist())))
     return seen
-
-# %%
-# Helper: the loss of a step, and its gradients
-def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
-    """The loss on this rank's images, with its gradients, and how many tokens of all ranks went to each expert."""
-    n = fabric.world_size
-    router.requires_grad_(), head.requires_grad_()
-    p = (x @ router.T).softmax(dim=1)
-    best, chosen = p.max(dim=1)
-    rows = all_to_experts(fabric, x.clone().requires_grad_(), chosen.tolist(), expert, grads)
-    y = x + best[:, None] * rows
-    shares = all_reduce(fabric, torch.bincount(chosen, minlength=n).float())
-    loss = F.cross_entropy(y @ head.T, labels)
-    uneven = n * (shares / shares.sum() * p.mean(dim=0)).sum()
-    (loss + balance * uneven).backward()
-    return loss, shares
 
 # %%
 # Helper: what several trained routers say, in words
 def of_routers(name, column, step=-1):
     """The loss (column 0) or the hottest expert's share (1) of each router's run of this name, at a step, in order."""
     return sorted(seen[step][column] for seen in trained[name])
-
-def median(values):
-    return sorted(values)[len(values) // 2]
 
 def spread(values):
     """The middle of several numbers, with the least and the greatest."""
@@ -771,17 +765,139 @@ figures.curves(
 # %%
 for name, seen in trained.items():
     if seen:
-        more = sum(run[-1][1] > 1.05 * run[0][1] for run in seen)
+        more, uneven = sum(run[-1][1] > 1.05 * run[0][1] for run in seen), [run for run in seen if run[0][1] > 1.25]
         print(f"{name}: the hottest expert has {spread(of_routers(name, 1, 0))} even shares at first,")
         print(f"  {spread(of_routers(name, 1))} in the end: chosen more often still by {more} of {len(seen)} routers.")
+        stayed = sum(run[-1][1] > 1.25 for run in uneven)
+        print(f"  Over 1.25 even shares at first: {len(uneven)} of {len(seen)}; of these still so in the end: {stayed}.")
         print(f"  Loss in the end: {spread(of_routers(name, 0))}")
 
 # %% [markdown]
 # **In one sentence:** is a hot expert chosen more often still, and what does an even router cost?
 #
-# <details><summary>Compare</summary>Read both off the lines above. Nothing pulls the shares back by itself, so a router that
-# begins uneven stays uneven, somewhat more or somewhat less. The balancing loss pulls them towards 1; its price is the
-# difference of the two losses, if that is larger than their ranges.</details>
+# <details><summary>Compare</summary>Read both off the lines above. The classes' loss asks for no even shares: how many routers
+# that began uneven stayed so? The balancing loss asks for them; its price is the difference of the two losses, if that is
+# larger than their ranges.</details>
+
+# %% [markdown]
+# ## The ring, backwards (optional)
+#
+# Training needs gradients, and they must come from blocks, too. A rank has the gradient $dO$ of its rows $O$. Of the forward
+# pass it keeps $O$ and, for each query, the logarithm of its sum, $\ell=m+\log s$. So a block's weights are
+# $P=e^{S-\ell}$, from its scores $S$, without another softmax.
+
+# %% [markdown]
+# With $D$ the sum of each row of $dO\circ O$ ($\circ$: number by number), and width $w$, a block's parts are
+#
+# $$dS=\tfrac1{\sqrt w}P\circ(dO\,V^\top-D),$$
+#
+# $$dQ\mathrel{+}=dS\,K,\quad dK\mathrel{+}=dS^\top Q,\quad dV\mathrel{+}=P^\top dO.$$
+#
+# This is FlashAttention's backward pass (Dao and others, 2022). $D$ is what every softmax subtracts backwards; no block has to
+# know another for it.
+
+# %% [markdown]
+# $dQ$ belongs to the rank's own queries, and stays. $dK$ and $dV$ belong to the block at hand, of which every rank has a part.
+# So they travel with $K$ and $V$, each rank adds its part, and a last hop takes them home. $K$ and $V$ need not go home.
+
+# %%
+asks = f"{ranks} ranks: divide the bytes that a rank sends backwards by those that it sends forwards. What do you get?"
+lab.predict("backward", asks, "times")
+
+# %%
+# Set-up
+def weights_again(fabric, task, source, k):
+    """P, the softmax's weights of this rank's queries on the keys of rank `source`, from what the forward pass kept."""
+    return torch.exp(block_scores(fabric, task, source, k) - task["log_sum"])
+
+def pass_on(fabric, block, rows):
+    """Send the tensors of `block` to the next rank; return those of the rank before, which have so many rows."""
+    n = fabric.world_size
+    if n == 1:
+        return block
+    handles = [fabric.isend(x, to=(fabric.rank + 1) % n) for x in block]
+    came = [x.new_empty(rows, x.shape[1]) for x in block]
+    for x in came:
+        fabric.recv(x, frm=(fabric.rank - 1) % n)
+    for handle in handles:
+        handle.wait()
+    return came
+
+# %% [markdown]
+# A task holds `q`, `k`, `v`, `tokens` and `causal` as before; `rows` is $O$, `log_sum` is $\ell$, [own tokens, 1], and `grad` is
+# $dO$.
+#
+# <details><summary>Hint 1</summary>Begin with zeros as dk and dv. In each round add the parts of the block at hand, then pass dk
+# and dv on. Keys and values go on in all rounds but the last.</details>
+# <details><summary>Hint 2</summary>The block that comes is that of rank (source − 1) mod n: it has as many rows as that rank has
+# tokens.</details>
+
+# %% tags=["exercise:ring_backward"]
+# Exercise 17.5: the ring, backwards (optional)
+def ring_backward(fabric, task):
+    """Return (dq, dk, dv): the gradients of this rank's own queries, keys and values, in their shapes and dtype.
+
+    Each block of keys and values goes round the ring as before, in n − 1 hops to a neighbour. The block's gradients travel
+    too: each rank adds its part, and they are home after n hops at most. The task stays as it is.
+    """
+    n, rank = fabric.world_size, fabric.rank
+    q, k, v, grad = (task[name] for name in ("q", "k", "v", "grad"))
+    ### BEGIN SOLUTION
+    inner = (grad * task["rows"]).sum(dim=1, keepdim=True)
+    dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
+    for step in range(n):
+        source = (rank - step) % n
+        weights = weights_again(fabric, task, source, k)
+        inward = weights * (grad @ v.T - inner) / math.sqrt(q.shape[1])
+        dq, dk, dv = dq + inward @ k, dk + inward.T @ q, dv + weights.T @ grad
+        coming = len(task["tokens"][(source - 1) % n])
+        if step < n - 1:
+            k, v = pass_on(fabric, [k, v], coming)
+        dk, dv = pass_on(fabric, [dk, dv], coming)
+    return dq, dk, dv
+    ### END SOLUTION
+
+# %% tags=["check:ring_backward"] points=0
+check.ring_backward(ring_backward)
+
+# %%
+# Helper: one device's gradients, and your ring with what the forward pass keeps
+def one_device():
+    """One device's gradients of queries, keys and values; and by name what a forward pass keeps, with a gradient of its rows."""
+    leaves = [x.clone().requires_grad_() for x in whole]
+    rows = F.scaled_dot_product_attention(*leaves, is_causal=True)
+    grad = torch.randn(length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(18))
+    rows.backward(grad)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    log_sum = (whole[0] @ whole[1].T / math.sqrt(width)).masked_fill(later, -math.inf).logsumexp(dim=1, keepdim=True)
+    return [leaf.grad for leaf in leaves], {"rows": rows.detach(), "log_sum": log_sum, "grad": grad}
+
+def on_ring_back(fabric, tokens, kept):
+    own = tokens[fabric.rank]
+    return ring_backward(fabric, sequence_task(fabric.rank, tokens, True) | {name: x[own] for name, x in kept.items()})
+
+# %%
+dealt, (right, kept) = mine or in_a_row(ranks), one_device()
+backward, more = launch(on_ring_back, ranks, args=(dealt, kept)), None
+if backward.state == "done":
+    for name, whole_gradient, parts in zip(("queries", "keys", "values"), right, zip(*backward.results)):
+        off = (torch.cat(parts) - whole_gradient[sum(dealt, [])]).abs().max()
+        print(f"gradient of the {name}: largest difference from one device {off:.0e}")
+if backward.state == ring.state == "done":
+    more = backward.trace.sent_bytes(0) / ring.trace.sent_bytes(0)
+    print(f"a rank sends {more:.2f} times its bytes of the forward pass;")
+    print(f"  n − 1 hops of K and V, n of dK and dV: (2n − 1)/(n − 1) = {(2 * ranks - 1) / (ranks - 1):.2f} times")
+lab.measure("backward", more)
+figures.links(backward)
+
+# %% [markdown]
+# A rank may keep its own part of its block's gradient until the rest comes home. Then the gradients make $n-1$ hops, too:
+# exactly twice the bytes of the forward pass.
+#
+# **In one sentence:** which of the four tensors can be on its way while a rank works on its block, and which cannot?
+#
+# <details><summary>Compare</summary>K and V can leave before the work. The gradients can leave only after the rank has added its
+# part; but they may travel while it works on the next block.</details>
 
 # %% [markdown]
 # ## Where both stand in a plan
@@ -817,7 +933,8 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** Milakov and Gimelshein, *Online normalizer calculation for softmax*
 # ([arXiv:1805.02867](https://arxiv.org/abs/1805.02867), 2018). Liu, Zaharia and Abbeel, *Ring Attention with Blockwise
-# Transformers* ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Brandon and others, *Striped Attention*
+# Transformers* ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Dao and others, *FlashAttention*
+# ([arXiv:2205.14135](https://arxiv.org/abs/2205.14135), 2022). Brandon and others, *Striped Attention*
 # ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
 # ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Lepikhin and others, *GShard*
 # ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Fedus, Zoph and Shazeer, *Switch Transformers*

@@ -119,7 +119,7 @@ def test_what_needs_real_processes_is_refused_before_any_starts(sandbox):
 
 def agree(sandbox, exercise: str, fn, seed: int = 7) -> None:
     """The played case says in a sandbox what it says in the notebook's process."""
-    sandbox.preload(["torch.nn.parallel"])  # what lab 10's set-up cells import
+    sandbox.preload(["torch.nn.parallel", "worldsize.formulas.attention"])  # what set-up cells of labs 10 and 17 import
     try:
         here = run_check(exercise, SimulatedArena(seed, interleaved=True), fn)
         there = run_check(exercise, arena_of(sandbox, cells=cells_of(fn), seed=seed), Submitted("answer"))

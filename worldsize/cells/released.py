@@ -19,7 +19,7 @@ SETUPS = {
     "14": ("ed25f5ac1f30",),
     "15": ("c6fe11f4300e", "60ef6a23120e", "9950423f2ef8", "a13fec49d7e3",),
     "16": ("298bc26af20b", "20ae797ed31e", "2b21b9973ef8",),
-    "17": ("eeeb91864b15", "ee0d0f7fbcef", "961c534bd4fc",),
+    "17": ("4f0370329f96", "366f51932d1b", "d03368ec9afb", "2af6901c3e27",),
 }
 
 # the first lines of its exercises' cells
@@ -138,5 +138,6 @@ EXERCISES = {
         "my_tokens": "# Exercise 17.2: which tokens a rank owns",
         "attention_seconds": "# Exercise 17.3: seconds of both ways",
         "to_experts": "# Exercise 17.4: tokens to experts, and home again",
+        "ring_backward": "# Exercise 17.5: the ring, backwards (optional)",
     },
 }

@@ -31,6 +31,7 @@ CHECKS = {
     "attention_seconds": "long_sequences.attention_seconds",
     "my_tokens": "long_sequences.my_tokens",
     "ring_attention": "long_sequences.ring_attention",
+    "ring_backward": "long_sequences.ring_backward",
     "to_experts": "long_sequences.to_experts",
     "fit_alpha_beta": "measuring.alpha_beta_fit",
     "training_bytes": "measuring.memory",

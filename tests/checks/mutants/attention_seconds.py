@@ -3,6 +3,8 @@
 import math
 
 from tests.checks.mutants import Answers, edited
+from worldsize.formulas import attention
+from worldsize.links import Link
 
 answers = Answers("attention_seconds")
 
@@ -103,6 +105,27 @@ answers.mistake("the_ring_alone", {"return ring, latencies": "return ring; laten
 answers.mistake("two_latencies_for_one_rank", {"latencies = 2 if n > 1 else 0": "latencies = 2"}, "1 rank")
 answers.mistake("writes_into_the_layer",
     {"rows_bytes = layer": 'layer["tokens"] += 0.5\nrows_bytes = layer'}, "layer was changed in place")
+
+
+@answers.is_wrong("worldsize.formulas.attention.ring_seconds is not available in graded runs", "write it yourself")
+def takes_the_courses_formulas(layer):
+    n, heads = layer["ranks"], layer["heads"]
+    link = Link(layer["bytes_per_s"], layer["latency_s"])
+    rest = layer["tokens"], heads * layer["head_width"], link, layer["work_s"], layer["item_bytes"]
+    return attention.ring_seconds(n, *rest), attention.heads_seconds(n, heads, *rest)
+
+
+@answers.is_right
+def takes_the_bytes_from_the_course(layer):
+    """The lab calls these formulas above the exercise."""
+    n, width, way = layer["ranks"], layer["heads"] * layer["head_width"], layer["bytes_per_s"]
+    block_bytes = attention.block_bytes(layer["tokens"], width, n, layer["item_bytes"])
+    sent_s = layer["latency_s"] + 2 * block_bytes / way
+    ring = sum(max(layer["work_s"] / n**2, sent_s) for _ in range(n - 1)) + layer["work_s"] / n**2
+    if layer["heads"] % n:
+        return ring, math.inf
+    exchanged = attention.bytes_heads(n, layer["tokens"], width, layer["item_bytes"])
+    return ring, (2 * layer["latency_s"] if n > 1 else 0) + exchanged / way + layer["work_s"] / n
 
 
 @answers.spoils()

@@ -138,11 +138,11 @@ answers.mistake("passes_dropped_tokens_on", {"y = torch.zeros_like(x)": "y = x.c
 answers.mistake("returns_the_tokens_themselves", {DROPPED: "return x" + DROPPED.removeprefix("return y")},
     "No row came back: these are the tokens themselves")
 answers.mistake("mixes_up_who_sent_what", {"home = exchange(fabric, made,": "home = exchange(fabric, made[::-1],"},
-    ("which is what `out` is", "its tokens' rows", "came[me].copy_(parts[me])"))
+    "Do as many rows come home from a rank as went there, and to the rank that sent them?", harmless_at=(1,))
 answers.mistake("lets_its_own_expert_do_all", {
     "made = list(work(torch.cat(came)).split([len(rows) for rows in came]))": "made = [work(x[own]) for own in places]",
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])": "home = made",
-}, ("its tokens' rows", "Send the gradient the way that the tokens took"))
+}, "its tokens' rows", "All rows are the work of the rank's own expert", harmless_at=(1,))
 
 answers.mistake("drops_nothing", {
     "places = first_of_each(fabric, task)": "places = first_of_each(fabric, task | {'capacity': None})",
@@ -156,10 +156,30 @@ answers.mistake("masks_the_dropped", {
 }, "as whole numbers, got a mask: mask.nonzero().flatten() has them")
 answers.mistake("names_the_experts_of_the_dropped", {
     DROPPED: 'return y, [e for place, e in enumerate(task["chosen"]) if place not in sum(places, [])]',
-}, ("Are these the experts that the dropped tokens chose?", "An expert takes", "The capacity is for"))
+}, "Are these the experts that the dropped tokens chose?")
 answers.mistake("returns_rows_alone", {DROPPED: "return y"},
     "expected two things, the rows and the places of the dropped tokens, got a tensor of shape")
-answers.mistake("names_the_kept", {DROPPED: "return y, sorted(sum(places, []))"}, "Without a capacity, no token is dropped")
+answers.mistake("names_the_kept", {DROPPED: "return y, sorted(sum(places, []))"}, "Are these the tokens that were kept?")
+answers.mistake("names_no_dropped_token", {DROPPED: "return y, []"}, "are zero: name these places, too")
+answers.mistake("takes_one_token_too_few", {
+    "places = first_of_each(fabric, task)": """
+        most = task["capacity"]
+        places = first_of_each(fabric, task | {"capacity": most and most - 1})
+    """,
+}, "An expert takes 2 of a rank's tokens, where as many chose it")
+answers.mistake("leaves_what_was_in_memory", {"y = torch.zeros_like(x)": "y = torch.full_like(x, 7.0)"},
+    "Only rows of dropped tokens are wrong: they are zero")
+answers.mistake("receives_rows_into_float32", {
+    "[x.new_empty(int(many), x.shape[1]) for many in counts]": "[torch.empty(int(many), x.shape[1]) for many in counts]",
+}, "What is received needs the dtype of what was sent", harmless_at=(1,))
+answers.mistake("receives_counts_into_float32", {
+    "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
+        "[torch.tensor([len(own)]) for own in places], [torch.empty(1) for _ in range(n)])",
+}, "What is received needs the dtype of what was sent", harmless_at=(1,))
+answers.mistake("sends_places_along", {
+    "made = list(":
+        "exchange(fabric, [x.new_tensor(own) for own in places], [x.new_empty(int(m)) for m in counts])\nmade = list(",
+}, "the rows are right, but rank", "and with nothing but the number of rows")
 answers.mistake("a_capacity_for_all_of_a_ranks_tokens", {
     "places = first_of_each(fabric, task)": """
         most = task["capacity"]
@@ -238,22 +258,22 @@ answers.mistake("sends_floats_of_four_bytes", {
     "[x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts]":
         "[x[own].float() for own in places], [torch.empty(int(many), x.shape[1]) for many in counts]",
     "work(torch.cat(came))": "work(torch.cat(came).to(x.dtype))",
-}, "its tokens' rows")
+}, "its tokens' rows", "Numbers that went through float32")
 answers.mistake("guesses_that_all_send_alike", {
     "counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "counts = [len(places[fabric.rank])] * n",
-}, "First tell each rank how many come to it")
+}, "Does it learn first how many come")
 answers.mistake("guesses_that_as_many_come_as_go", {
     "counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "counts = [len(own) for own in places]",
-}, "First tell each rank how many come to it")
+}, "Does it learn first how many come")
 answers.mistake("counts_the_dropped_too", {
     "[torch.tensor([len(own)]) for own in places]": '[torch.tensor(task["chosen"]).eq(r).sum()[None] for r in range(n)]',
-}, "capacity 2", "counted after tokens were dropped")
+}, "capacity 2", "counted after tokens were dropped?")
 answers.mistake("expects_home_as_many_as_came", {
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])":
         "home = exchange(fabric, made, [torch.empty_like(rows) for rows in came])",
-}, "from a rank come home as many as went there")
+}, "Do as many rows come home from a rank as went there")
 
 
 @answers.is_wrong("capacity 2", "Do not pad up to the capacity")
@@ -311,7 +331,7 @@ answers.mistake("does_not_wait_for_the_counts", {
 answers.mistake("counts_in_bytes", {
     "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "[torch.tensor([len(own)]).to(torch.int8) for own in places], [x.to(torch.int8) for x in whole_numbers(n)])",
-}, ("611, 587, 603 tokens",))
+}, "611, 587, 603 tokens", ("does it travel in a dtype that holds it?", "Does it learn first how many come"))
 
 
 DROPS_NOTHING = answers["drops_nothing"]

@@ -13,6 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import long_sequences
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
@@ -78,7 +79,7 @@ def attention_seconds(arena: Arena, fn: Callable) -> Iterator[Case]:
         layer = _drawn(arena, ranks, heads, head_widths[k % 3], items[k % 2], sent_over_work)
         yield Case(
             f"{layer} ({what})",
-            lambda layer=layer: arena.call(fn, asdict(layer)),
+            lambda layer=layer: arena.ranks(fn, [asdict(layer)], driver=long_sequences.by_hand),
             lambda ended, layer=layer: _examine(ended, layer),
         )
 

@@ -2,7 +2,7 @@
 
 A block's part of a row is (greatest score, sum of exp, weighted sum of values); two parts are merged at the greater score. M.
 Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867, 2018; H. Liu et al., "Ring Attention
-with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023. Left out: the messages (`ring_attention`).
+with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023. Left out: the bytes of messages, and their order.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.checks.kit.transfers import by_sender
+from worldsize.checks.verdict import Complaint
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork
+from worldsize.trace import Trace, ring_links, stray
 
 WORK_S = 0.001  # declared for each block, so that the trace shows when a rank works on it
 _UNSEEN = np.finfo(np.float64).min  # greatest score of a row that sees no key of a block; finite, as −inf − −inf is NaN
@@ -86,6 +89,18 @@ class Sequence1D:
         return parts
 
 
+def off_the_ring(trace: Trace) -> Complaint:
+    """Return a complaint about the first message that goes to no neighbour on a ring, which may turn either way; None if none."""
+    n = trace.world_size
+    if not all(stray(trace, ring_links(n, step)) for step in (1, -1)):
+        return None
+    odd = next(t for t in by_sender(trace) if (t.src, t.dst) not in ring_links(n))
+    return (
+        f"rank {odd.src} sent to rank {odd.dst}; expected every message to go to the next rank, {(odd.src + 1) % n}, "
+        f"which passes it on: on a ring no link carries more than another."
+    )
+
+
 def merged(parts: Sequence[Part]) -> np.ndarray:
     """Return a rank's rows of blockwise attention, [own tokens, width]: all blocks under one softmax."""
     tops, totals, weighted = zip(*parts, strict=True)
@@ -118,7 +133,7 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
             return by_slip
 
         by_slip["There is no mask: a query sees no later key."] = attended(replace(sequence, causal=False))
-        for words, masked_as in _WRONG_MASKS.items():
+        for words, masked_as in WRONG_MASKS.items():
             # with one rank or two, the supposed owner may be the real one
             if any(masked_as(rank, source) % n != source for rank, source in product(range(n), repeat=2)):
                 by_slip[words] = attended(sequence, lambda rank, source, of=masked_as: of(rank, source) % n)
@@ -126,7 +141,7 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
 
 
 _UNDIVIDED = "The weighted sum was not divided by the sum of exp."
-_WRONG_MASKS: dict[str, Callable[[int, int], int]] = {  # the supposed owner, modulo n, of the block of `source`
+WRONG_MASKS: dict[str, Callable[[int, int], int]] = {  # the supposed owner, modulo n, of the block of `source`
     "Every block was masked as if it were the rank's own: use the owner of each block.": lambda rank, source: rank,
     "A block was masked as if blocks came from the next rank: they come from the previous one.":
         lambda rank, source: 2 * rank - source,

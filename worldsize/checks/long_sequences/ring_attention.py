@@ -20,10 +20,10 @@ from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.expected import Expected, went_through_float32
 from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.transfers import by_sender, declared_work
+from worldsize.checks.kit.transfers import declared_work
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import same
-from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
+from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, off_the_ring, slips
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
@@ -223,12 +223,9 @@ def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
 
 def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
     n = sequence.world_size
-    if all(stray(trace, ring_links(n, step)) for step in (1, -1)):
-        odd = next(t for t in by_sender(trace) if (t.src, t.dst) not in ring_links(n))
-        return (
-            f"rank {odd.src} sent to rank {odd.dst}; expected every message to go to the next rank, {(odd.src + 1) % n}, "
-            f"which passes it on: on a ring no link carries more than another."
-        )
+    strays = off_the_ring(trace)
+    if strays:
+        return strays
 
     blocks = [sequence.block_bytes(source) for source in range(n)]
     for rank in range(n):

@@ -6,7 +6,7 @@ arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an ex
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, permutations
 from typing import Any, NamedTuple
@@ -17,10 +17,10 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import long_sequences
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.expected import ByRank, Expected, Mistakes
-from worldsize.checks.kit.judge import Case, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.expected import ByRank, Expected, Mistakes, as_number
+from worldsize.checks.kit.judge import Case, first_complaint, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import is_row, kind_in_words, other_than_tuple, shown
+from worldsize.checks.kit.values import is_row, kind_in_words, other_than_tuple, same, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import experts
 from worldsize.units import count
@@ -76,6 +76,10 @@ class Mixture:
         found[self.kept(rank)] = rows[self.kept(rank)]
         return found
 
+    def by_itself(self, rank: int) -> "Mixture":
+        """Return the same with all of a rank's tokens on its own expert."""
+        return replace(self, chosen=tuple((rank,) * len(own) for own in self.chosen))
+
     def forward(self, rank: int) -> np.ndarray:
         """Return a rank's rows from the experts as if no token were dropped."""
         return np.stack([np.tanh(x @ self.weights[e].T) for x, e in zip(self.x[rank], self.chosen[rank], strict=True)])
@@ -101,15 +105,24 @@ def to_experts(arena: Arena, fn: Callable) -> Iterator[Case]:
             f"{ranks_in_words(len(size.tokens))}, {', '.join(map(str, size.tokens))} tokens, {most}",
             lambda mixture=mixture: arena.ranks(fn, mixture.inputs(), driver=long_sequences.there_and_back),
             lambda ended, mixture=mixture: _examine(ended, mixture),
-            _ADVICE,
+            _ADVICE if size.dtype == "float32" else _DTYPES | _ADVICE,
         )
 
 
 _COUNTS = (
-    "Rows travel in unequal numbers. First tell each rank how many come to it, counted after tokens were dropped; from a rank "
-    "come home as many as went there."
+    "A rank got more or fewer rows than it has room for. Does it learn first how many come, counted after tokens were dropped? "
+    "Do as many rows come home from a rank as went there, and to the rank that sent them?"
 )
-_ADVICE = {"which is what `out` is": _COUNTS, "came[me].copy_(parts[me])": _COUNTS}
+_ADVICE = {
+    "which is what `out` is": _COUNTS,
+    "came[me].copy_(parts[me])": _COUNTS,
+    "negative dimension": "A number of rows came as less than 0: does it travel in a dtype that holds it? int8 ends at 127.",
+}
+_OF_ONE_DTYPE = (
+    "What is received needs the dtype of what was sent: x.new_empty(…) has that of the tokens, and numbers of rows are whole "
+    "numbers."
+)
+_DTYPES = {f"expected {dtype}[": _OF_ONE_DTYPE for dtype in ("float32", "int32")}  # of cases in float64, whose counts are int64
 
 
 def _drawn(size: MixtureCase, generator: np.random.Generator) -> Mixture:
@@ -177,15 +190,25 @@ def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
             got, expected = sorted(map(int, told[way][1])), mixture.dropped(rank)
 
             if got != expected:
-                why = _why_dropped(got, rank, mixture)
+                why = _why_dropped(got, told[way][0], rank, mixture)
                 return f"rank {rank} dropped the tokens at {got}; expected {expected}. {why}".rstrip()
     return None
 
 
-def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
-    own, most = mixture.chosen[rank], mixture.capacity
+def _why_dropped(got: list[int], rows: Any, rank: int, mixture: Mixture) -> str:
+    """Return the mistake behind wrong places of dropped tokens; `rows` came back beside them."""
+    own, most, dropped = mixture.chosen[rank], mixture.capacity, mixture.dropped(rank)
+    if got == mixture.kept(rank):
+        return "Are these the tokens that were kept? The places of the dropped ones are asked for."
     if most is None:
         return "Without a capacity, no token is dropped."
+    if got == sorted(own[place] for place in dropped):
+        return "Are these the experts that the dropped tokens chose? Their places among the rank's tokens are asked for."
+
+    unnamed = sorted(set(dropped) - set(got))
+    if set(got) < set(dropped) and isinstance(rows, np.ndarray) and rows.shape == mixture.x[rank].shape:
+        if not rows[unnamed].any():
+            return f"The rows at {unnamed} are zero: name these places, too."
 
     places = set(range(len(own)))
     last_first = experts.kept(own[::-1], most)
@@ -198,32 +221,58 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
         return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
         return "The capacity is for each expert, not for all of a rank's tokens."
-    if set(got) < set(mixture.dropped(rank)):
+    if set(got) < set(dropped):
         return f"An expert takes {most} of a rank's tokens at most."
-    if got == sorted(own[place] for place in mixture.dropped(rank)):
-        return "Are these the experts that the dropped tokens chose? Their places among the rank's tokens are asked for."
+    if set(got) > set(dropped):
+        return f"An expert takes {most} of a rank's tokens, where as many chose it."
     return ""
 
 
 def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for way, whole_of, what in (
-        ("forward", mixture.forward, "its tokens' rows"),
-        ("backward", mixture.backward, "the gradient of its tokens, which travels the same way"),
+        ("forward", Mixture.forward, "its tokens' rows"),
+        ("backward", Mixture.backward, "the gradient of its tokens, which travels the same way"),
     ):
         near = NEAR[str(mixture.x[0].dtype)]
-        wholes = [whole_of(rank) for rank in range(len(returned))]
+        wholes = [whole_of(mixture, rank) for rank in range(len(returned))]
         right = [mixture.with_zeros(whole, rank) for rank, whole in enumerate(wholes)]
-        mistakes = partial(_slips, mixture, wholes, mixture.x if way == "forward" else mixture.gradient)
-        complaint = Expected(what, right, mistakes, rounding=near, near_zero=near).wrong([told[way][0] for told in returned])
+        mistakes, otherwise = partial(_slips, mixture, wholes, way), partial(_as_rows, mixture)
+        expected = Expected(what, right, mistakes, rounding=near, near_zero=near, otherwise=otherwise)
+        complaint = expected.wrong([told[way][0] for told in returned])
         if complaint:
             return complaint
+
+        # told in the function's own process: it can only cost points
+        unlike = first_complaint(told["unlike"] for told in returned)
+        if unlike:
+            return unlike
     return None
 
 
-def _slips(mixture: Mixture, wholes: ByRank, given: ByRank) -> Mistakes:
+def _as_rows(mixture: Mixture, rank: int, got: Any, right: np.ndarray) -> str:
+    """Return what can be said of a rank's wrong rows that no slip explains."""
+    dropped = mixture.dropped(rank)
+    if dropped and isinstance(got, np.ndarray) and got.shape == right.shape:
+        filled = got.copy()
+        filled[dropped] = 0
+        near = NEAR[str(right.dtype)]
+        if same(filled, right, near, near):
+            return "Only rows of dropped tokens are wrong: they are zero."
+    return as_number(rank, got, right)
+
+
+def _slips(mixture: Mixture, wholes: ByRank, way: str) -> Mistakes:
     """Return {words for a slip: experts' rows that it gives, by rank}; `wholes` are all ranks' rows if no token were dropped."""
-    by_rank = [_slips_of(mixture, rank, whole, x) for rank, (whole, x) in enumerate(zip(wholes, given, strict=True))]
+    given = mixture.x if way == "forward" else mixture.gradient
+    by_rank = []
+    for rank, (whole, x) in enumerate(zip(wholes, given, strict=True)):
+        alone = mixture.by_itself(rank)
+        made = alone.forward(rank) if way == "forward" else alone.backward(rank)
+        by_rank.append(_slips_of(mixture, rank, whole, x) | {_ALONE: mixture.with_zeros(made, rank)})
     return {words: [slips[words] for slips in by_rank] for words in by_rank[0]}
+
+
+_ALONE = "All rows are the work of the rank's own expert: send each token to the rank of the expert that it chose."
 
 
 def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -276,7 +325,10 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
             if mixture.capacity is not None and _carries(got, padded, counts_bytes):
                 return mismatch + "Do not pad up to the capacity."
             if sent > rows:
-                return mismatch + "Send a row to its expert's rank alone: not to all ranks, and not padded."
+                return mismatch + (
+                    "Send a row to its expert's rank alone: not to all ranks, not padded, and with nothing but the number of "
+                    "rows."
+                )
             return mismatch + "Send rows straight to the expert's rank, and straight back."
 
     for rank, returned in enumerate(ended.returned):

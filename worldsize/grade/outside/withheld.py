@@ -1,8 +1,9 @@
-"""The functions of this package that answer an exercise: a graded run withholds them, and the notebook does not.
+"""The functions of this package that answer an exercise: a graded run withholds them. Of the notebook's checks one does, too.
 
 A rank of a graded run can import the package. A function of this table raises an error there, and its module's file is empty
-(`inside.withheld_functions`). Left out: modules that `bubblewrap` never shows, and a part of an answer that its lab calls above
-the exercise, such as the seconds of `formulas.parallelism` for `quicker_way`.
+(`inside.withheld_functions`). In the notebook the seconds of attention raise the same error while `attention_seconds` is
+checked (`checks.drivers.long_sequences`). Left out: modules that `bubblewrap` never shows, and a part of an answer that its lab
+calls above the exercise, such as the seconds of `formulas.parallelism` for `quicker_way`.
 """
 
 from dataclasses import dataclass
