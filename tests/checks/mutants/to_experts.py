@@ -217,7 +217,7 @@ answers.mistake("writes_a_capacity_into_the_task", {
     """,
 }, 'task["capacity"] was changed in place')
 
-@answers.is_wrong("the rows are right, but rank 0 sent rank 1", "not to all ranks, and not padded", harmless_at=(1,))
+@answers.is_wrong("the rows are right, but rank 0 sent rank 1", "not to all ranks, not padded", harmless_at=(1,))
 def pads_to_the_longest(fabric, task, work):
     """Equal counts, as an all-to-all of one shape wants them."""
     n, x, most = fabric.world_size, task["x"], 12
@@ -269,7 +269,7 @@ answers.mistake("guesses_that_as_many_come_as_go", {
 }, "Does it learn first how many come")
 answers.mistake("counts_the_dropped_too", {
     "[torch.tensor([len(own)]) for own in places]": '[torch.tensor(task["chosen"]).eq(r).sum()[None] for r in range(n)]',
-}, "capacity 2", "counted after tokens were dropped?")
+}, "capacity 2", "counted after tokens were dropped")
 answers.mistake("expects_home_as_many_as_came", {
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])":
         "home = exchange(fabric, made, [torch.empty_like(rows) for rows in came])",
@@ -331,7 +331,7 @@ answers.mistake("does_not_wait_for_the_counts", {
 answers.mistake("counts_in_bytes", {
     "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "[torch.tensor([len(own)]).to(torch.int8) for own in places], [x.to(torch.int8) for x in whole_numbers(n)])",
-}, "611, 587, 603 tokens", ("does it travel in a dtype that holds it?", "Does it learn first how many come"))
+}, "611, 587, 603 tokens", ("does it travel in a dtype that holds it?", "in a dtype that holds the number?"))
 
 
 DROPS_NOTHING = answers["drops_nothing"]

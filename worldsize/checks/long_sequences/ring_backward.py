@@ -1,6 +1,6 @@
 """Check of `ring_backward`: the gradients of ring attention, where a block's gradient travels with its keys and values.
 
-Gradients must match one device's, from the rows and the logarithms of sums that a forward pass keeps. T. Dao et al.,
+AttentionGradients must match one device's, from the rows and the logarithms of sums that a forward pass keeps. T. Dao et al.,
 "FlashAttention", arXiv:2205.14135, 2022, appendix B.2; H. Liu et al., "Ring Attention with Blockwise Transformers for
 Near-Infinite Context", arXiv:2310.01889, 2023. Left out: what travels under work.
 """
@@ -45,15 +45,15 @@ SIZES = (
 )  # fmt: skip
 
 
-class Gradients(NamedTuple):
-    """Gradients of a rank's queries, keys and values, or a rank's part of them from one block."""
+class AttentionGradients(NamedTuple):
+    """AttentionGradients of a rank's queries, keys and values, or a rank's part of them from one block."""
 
     dq: np.ndarray
     dk: np.ndarray
     dv: np.ndarray
 
 
-Parts = list[list[Gradients]]  # [rank whose queries they are][rank whose block they are]
+Parts = list[list[AttentionGradients]]  # [rank whose queries they are][rank whose block they are]
 
 
 @dataclass(frozen=True)
@@ -109,27 +109,28 @@ class BackwardPass:
                 numbers = np.resize(tokens[masked_as(rank, source) % len(tokens)], len(k))  # another block may be longer
                 p = np.exp(self._scores(numbers, own, k) - self.log_sum[list(own)])
                 ds = p * (grad @ v.T - inner * d) / (width**0.5 if rooted else 1)
-                found[-1].append(Gradients(ds @ k, ds.T @ q, p.T @ grad))
+                found[-1].append(AttentionGradients(ds @ k, ds.T @ q, p.T @ grad))
         return found
 
 
-def summed(parts: Parts) -> list[Gradients]:
+def summed(parts: Parts) -> list[AttentionGradients]:
     """Return each rank's gradients: of its queries over all blocks, of its block over all ranks."""
     n = len(parts)
     found = []
     for rank in range(n):
         of_block = [parts[other][rank] for other in range(n)]
         dq = np.sum([part.dq for part in parts[rank]], axis=0)
-        found.append(Gradients(dq, np.sum([part.dk for part in of_block], axis=0), np.sum([part.dv for part in of_block], axis=0)))
+        dk, dv = (np.sum([part[place] for part in of_block], axis=0) for place in (1, 2))
+        found.append(AttentionGradients(dq, dk, dv))
     return found
 
 
-def slips(given: BackwardPass) -> dict[str, list[Gradients]]:
+def slips(given: BackwardPass) -> dict[str, list[AttentionGradients]]:
     """Return {words for a slip: the gradients that it gives, by rank}."""
     parts = given.parts()
     n, right = len(parts), summed(parts)
     own = [parts[rank][rank] for rank in range(n)]
-    of_others = [Gradients(*map(np.subtract, *pair)) for pair in zip(right, own, strict=True)]
+    of_others = [AttentionGradients(*map(np.subtract, *pair)) for pair in zip(right, own, strict=True)]
     # a block goes from its owner to the next rank, and so on; the rank before the owner has it last
     last = [parts[rank - 1][rank] for rank in range(n)]
 
@@ -142,10 +143,10 @@ def slips(given: BackwardPass) -> dict[str, list[Gradients]]:
             _with_block(right, [right[(rank + 1) % n] for rank in range(n)]),
         "Its gradient has the part of the last rank alone: add to what came, and send the sum on.": _with_block(right, last),
         "The part of the rank's own queries is missing in its block's gradient.": _with_block(right, of_others),
-        "dk and dv change places.": [Gradients(one.dq, one.dv, one.dk) for one in right],
+        "dk and dv change places.": [AttentionGradients(one.dq, one.dv, one.dk) for one in right],
     }  # fmt: skip
     if len(set(map(len, given.sequence.tokens))) == 1:
-        kept = [Gradients(*(np.sum(each, axis=0) for each in zip(*row, strict=True))) for row in parts]
+        kept = [AttentionGradients(*(np.sum(each, axis=0) for each in zip(*row, strict=True))) for row in parts]
         found["A gradient belongs to a block and travels with it: this is the sum over all blocks."] = _with_block(right, kept)
     if given.sequence.causal and n > 1:
         for words, masked_as in WRONG_MASKS.items():
@@ -153,9 +154,9 @@ def slips(given: BackwardPass) -> dict[str, list[Gradients]]:
     return found
 
 
-def _with_block(right: Sequence[Gradients], block: Sequence[Gradients]) -> list[Gradients]:
+def _with_block(right: Sequence[AttentionGradients], block: Sequence[AttentionGradients]) -> list[AttentionGradients]:
     """Return gradients: of queries from `right`, of keys and values from `block`."""
-    return [Gradients(one.dq, other.dk, other.dv) for one, other in zip(right, block, strict=True)]
+    return [AttentionGradients(one.dq, other.dk, other.dv) for one, other in zip(right, block, strict=True)]
 
 
 @exercise({VALUES: 0.0, BYTES: 0.0}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
@@ -214,7 +215,7 @@ def _wrong_gradients(returned: Sequence[Any], given: BackwardPass) -> Complaint:
 
     dtype = str(given.grad.dtype)
     right, mistakes = summed(given.parts()), partial(slips, given)
-    for place, name in enumerate(Gradients._fields):
+    for place, name in enumerate(AttentionGradients._fields):
         by_rank = [one[place].astype(dtype) for one in right]
         of_tensor = partial(_of_tensor, mistakes, place)
         expected = Expected(name, by_rank, of_tensor, rounding=NEAR[dtype], otherwise=as_number)
@@ -224,7 +225,7 @@ def _wrong_gradients(returned: Sequence[Any], given: BackwardPass) -> Complaint:
     return None
 
 
-def _of_tensor(mistakes: Callable[[], Mapping[str, list[Gradients]]], place: int) -> dict[str, list[np.ndarray]]:
+def _of_tensor(mistakes: Callable[[], Mapping[str, list[AttentionGradients]]], place: int) -> dict[str, list[np.ndarray]]:
     return {words: [one[place] for one in by_rank] for words, by_rank in mistakes().items()}
 
 

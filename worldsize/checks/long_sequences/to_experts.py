@@ -110,8 +110,8 @@ def to_experts(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 _COUNTS = (
-    "A rank got more or fewer rows than it has room for. Does it learn first how many come, counted after tokens were dropped? "
-    "Do as many rows come home from a rank as went there, and to the rank that sent them?"
+    "A rank got more or fewer rows than it has room for. Does it learn first how many come, counted after tokens were dropped, "
+    "in a dtype that holds the number? Do as many rows come home from a rank as went there, and to the rank that sent them?"
 )
 _ADVICE = {
     "which is what `out` is": _COUNTS,
@@ -185,47 +185,54 @@ def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
 
 
 def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
-    for rank, told in enumerate(returned):
-        for way in ("forward", "backward"):
-            got, expected = sorted(map(int, told[way][1])), mixture.dropped(rank)
-
-            if got != expected:
-                why = _why_dropped(got, told[way][0], rank, mixture)
-                return f"rank {rank} dropped the tokens at {got}; expected {expected}. {why}".rstrip()
+    for way in ("forward", "backward"):
+        got = [sorted(map(int, told[way][1])) for told in returned]
+        for rank, places in enumerate(got):
+            expected = mixture.dropped(rank)
+            if places != expected:
+                why = _why_dropped(got, returned[rank][way][0], rank, mixture)
+                return f"rank {rank} dropped the tokens at {places}; expected {expected}. {why}".rstrip()
     return None
 
 
-def _why_dropped(got: list[int], rows: Any, rank: int, mixture: Mixture) -> str:
-    """Return the mistake behind wrong places of dropped tokens; `rows` came back beside them."""
-    own, most, dropped = mixture.chosen[rank], mixture.capacity, mixture.dropped(rank)
-    if got == mixture.kept(rank):
-        return "Are these the tokens that were kept? The places of the dropped ones are asked for."
+def _why_dropped(by_rank: Sequence[list[int]], rows: Any, rank: int, mixture: Mixture) -> str:
+    """Return the mistake behind a rank's wrong places of dropped tokens, beside which it returned `rows`."""
+    slips = [_slips_of_dropped(mixture, other) for other in range(len(by_rank))]
+    for words in slips[0]:
+        if all(places == slip[words] for places, slip in zip(by_rank, slips, strict=True)):
+            return words
+
+    got, dropped, most = set(by_rank[rank]), set(mixture.dropped(rank)), mixture.capacity
     if most is None:
         return "Without a capacity, no token is dropped."
-    if got == sorted(own[place] for place in dropped):
-        return "Are these the experts that the dropped tokens chose? Their places among the rank's tokens are asked for."
-
-    unnamed = sorted(set(dropped) - set(got))
-    if set(got) < set(dropped) and isinstance(rows, np.ndarray) and rows.shape == mixture.x[rank].shape:
-        if not rows[unnamed].any():
+    if got < dropped:
+        unnamed = sorted(dropped - got)
+        if isinstance(rows, np.ndarray) and rows.shape == mixture.x[rank].shape and not rows[unnamed].any():
             return f"The rows at {unnamed} are zero: name these places, too."
-
-    places = set(range(len(own)))
-    last_first = experts.kept(own[::-1], most)
-    if got == sorted(places - {len(own) - 1 - place for place in last_first}):
-        return "An expert takes the first tokens of a rank, and drops the later ones."
-
-    earlier = list(chain(*mixture.chosen[:rank]))
-    kept_of_all = experts.kept([*earlier, *own], most)
-    if got == sorted(places - {place - len(earlier) for place in kept_of_all}):
-        return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
-    if got == list(range(most, len(own))):
-        return "The capacity is for each expert, not for all of a rank's tokens."
-    if set(got) < set(dropped):
         return f"An expert takes {most} of a rank's tokens at most."
-    if set(got) > set(dropped):
+    if got > dropped:
         return f"An expert takes {most} of a rank's tokens, where as many chose it."
     return ""
+
+
+def _slips_of_dropped(mixture: Mixture, rank: int) -> dict[str, list[int]]:
+    """Return {words for a slip: the places that it names on a rank}; one slip must explain all ranks."""
+    own, most = mixture.chosen[rank], mixture.capacity
+    found = {"Are these the tokens that were kept? The places of the dropped ones are asked for.": mixture.kept(rank)}
+    if most is None:
+        return found
+
+    places, earlier = set(range(len(own))), list(chain(*mixture.chosen[:rank]))
+    last_kept = {len(own) - 1 - place for place in experts.kept(own[::-1], most)}
+    kept_of_all = {place - len(earlier) for place in experts.kept([*earlier, *own], most)}
+    return found | {
+        "An expert takes the first tokens of a rank, and drops the later ones.": sorted(places - last_kept),
+        "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send.":
+            sorted(places - kept_of_all),
+        "The capacity is for each expert, not for all of a rank's tokens.": list(range(most, len(own))),
+        "Are these the experts that the dropped tokens chose? Their places among the rank's tokens are asked for.":
+            sorted(own[place] for place in mixture.dropped(rank)),
+    }  # fmt: skip
 
 
 def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
