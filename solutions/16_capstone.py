@@ -45,6 +45,7 @@ large_gpus = 10_240
 large_batch = 2_560
 dollars_an_hour = 2.0  # for one GPU: a price that you set
 chunked = [1, 2, 4]
+mesh_steps = 5  # of a small plan that is really run
 bootstraps = 30  # draws of the rows that a constant is fitted to
 sharded_over = 10_000
 held_width = 10_000
@@ -123,8 +124,8 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # the two means are, and the next step itself.
 
 # %% [markdown]
-# Independent errors add up as squares. Let s be the scatter of one step, as a share of its time. The mean of k steps scatters
-# by $\frac{s}{\sqrt k}$. Multiply a number by a factor, and its error grows by that factor, too.
+# The squares of independent errors add up. Let s be the scatter of one step, as a share of its time. The mean of k steps
+# scatters by $\frac{s}{\sqrt k}$. Multiply a number by a factor, and its error grows by that factor, too.
 #
 # If s is known, 90 % of a bell curve lies within 1.645 standard deviations. Here s and two means are estimated from N steps,
 # those on two and on four ranks together. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2 degrees of
@@ -213,8 +214,9 @@ figures.intervals(
 # %% [markdown]
 # ## From 8 to 10,240
 #
-# $\alpha$ and $\frac mB$ give every T(n). How far may one go? Forecast in two ways: by the formula, with $\alpha$ and $\frac
-# mB$ from two and four ranks, and by `simulate`, which runs the same function on n simulated ranks, with the link as specified.
+# $\alpha$ and $\frac mB$ give every T(n). Up to how many ranks can you trust it? Forecast in two ways: by the formula, with
+# $\alpha$ and $\frac mB$ from two and four ranks, and by `simulate`, which runs the same function on n simulated ranks, with the
+# link as specified.
 
 # %%
 lab.predict("far", "The same ring on 10,240 ranks, 20 MB/s and 10 ms: how many seconds does one step take?", "s")
@@ -450,8 +452,11 @@ figures.curves(
 # %% [markdown]
 # In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
 # **double binary tree**: each half of the tensor takes one of two trees, in pieces that follow each other (Sanders, Speck and
-# Träff, 2009). A rank that is a leaf in one tree passes data on in the other. Below are the places of eight ranks in both
+# Träff, 2009). Each rank is a leaf in one tree and passes data on in the other. Below are the places of eight ranks in both
 # trees. Does every rank keep this rule? And why can't seven ranks keep it?
+#
+# <details><summary>Compare</summary>Both trees have equally many leaves, so together an even number; seven ranks, each a leaf
+# once, need an odd one.</details>
 
 # %%
 for rank in range(8):
@@ -743,7 +748,8 @@ check.predict_steps(predict_steps)
 
 # %% [markdown]
 # For comparison: vTrain, a simulator that times every operation on a real GPU first, reports 14.73 % for itself, on all 109
-# runs. It was made for any model and machine; yours knew this one.
+# runs. It was made for any model and machine; yours
+# was fitted to this one.
 #
 # Was it luck? Here is the course's model. It takes memory's constant from rows of the node that cut nothing (`tensor` and
 # `pipeline` are 1), so yours may differ. The table takes fewer and fewer of these rows.
@@ -754,9 +760,10 @@ from worldsize.formulas import measured_clusters as reference
 
 all_rows = data.measured_iterations("multi") if sealed else []
 node_rows, small_rows = data.measured_iterations("single"), [row for row in all_rows if row.gpus == 64]
-print("memory from the node's uncut rows of  constant  the 26  the 83 (%)" if sealed else "not yet: seal your forecast first")
+title = "memory from the node's uncut rows with  constant  the 26  the 83 (% off)"
+print(title if sealed else "not yet: seal your forecast first")
 for one in cluster_spread.by_micro_batch(node_rows, small_rows, measured_rows) if sealed else []:
-    print(f"{one.name:37} {one.memory:8.2f} {100 * one.error_fitted:7.1f} {100 * one.error_asked:8.1f}")
+    print(f"{one.name:39} {one.memory:8.2f} {100 * one.error_fitted:7.1f} {100 * one.error_asked:8.1f}")
 
 # %%
 def spread(errors):
@@ -774,8 +781,9 @@ if sealed:
         print(f"of the 83, tensor {tensor}: {rows} rows, {100 * off:.1f} % off, {100 * signed:+.1f} % with its sign")
 
 # %% [markdown]
-# So a single number is one draw of many. **The range says how well the model forecasts**, and the choice that decides it shows
-# nowhere on the 26. Where is the model weak, whatever the draw?
+# So a single error is one draw of many. **The range says how well the model forecasts.** Most of it comes from one choice, the
+# rows that give memory's constant, and the 26 do not tell a good choice from a bad one. Now compare the lines by model and by
+# `tensor`: for which runs is the model weak?
 #
 # And here is the trap: five free constants, all fitted to the 26.
 
@@ -821,8 +829,8 @@ figures.predicted(lab, ["off", "resampled", "trap"])
 # ## The plan
 #
 # With a model of a step one can choose a plan. GPT-3 has 175 billion parameters: 96 layers of width 12,288 with 96 heads,
-# sequences of 2,048 tokens. You have 1,024 GPUs of 80 GB, and a global batch of 1,536 sequences. At 16 bytes per parameter
-# (Lab 12) that is 2.8 TB, without activations. A token costs about 6 FLOPs per parameter: 2 forward, 4 backward.
+# sequences of 2,048 tokens. You have 1,024 GPUs of 80 GB, and a global batch of 1,536 sequences. A parameter takes 16 bytes (Lab
+# 12); activations come on top. A token costs about 6 FLOPs per parameter: 2 forward, 4 backward.
 
 # %%
 gpt3 = {"layers": 96, "hidden": 12_288, "heads": 96, "tokens": 2_048, "vocabulary": 51_200}
@@ -835,8 +843,8 @@ lab.predict("days", "300 billion tokens on 1,024 GPUs: how many days, if nothing
 # `zero`, `sequence_parallel` and `overlap`: leave them as they are.
 #
 # Two formulas for a plan are given: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
-# `training_step.seconds(model, plan)`, a step's seconds by part, with the rounded shares of an A100's data sheet that
-# published steps of large models reach.
+# `training_step.seconds(model, plan)`, a step's seconds by part. It counts on a rounded share of each speed in an A100's data
+# sheet, because published steps of large models reach about as much.
 
 # %%
 model = Transformer(**gpt3)
@@ -848,7 +856,7 @@ lab.measure("least", math.ceil(16 * training_step.parameters(model) / 80e9))
 
 # %% [markdown]
 # More copies need less pipeline, and so have a smaller bubble, but each GPU must hold more. Recomputation buys memory with
-# time. Which plan is the fastest that fits? About a thousand can be tried.
+# time. Which plan is the fastest that fits? Try them all.
 #
 # <details><summary>Hint</summary>Go through the divisors. tensor divides the heads, pipeline the layers, their product the
 # GPUs; data is what is left, and data · micro_batch divides the global batch. Make a <code>Plan(tensor, pipeline, data,
@@ -931,7 +939,124 @@ print(f"Megatron-LM's rule 8TP/(nX), worked out here: {published:.1f} days")
 # Megatron-LM's paper says 34 days for this model on 1,024 A100s (D. Narayanan and others, 2021,
 # [arXiv:2104.04473](https://arxiv.org/abs/2104.04473)). It worked this out by a rule, days = 8TP/(nX), for T tokens, P
 # parameters and n GPUs; its measured part is X = 140 TFLOP/s each, all layers computed again. The last line is the same rule,
-# worked out here. Compare "all layers again" with it, not your plan. The formulas do not know what else was different.
+# worked out here. So compare the line "all layers again" with it, not your plan's. Other differences between their run and this
+# plan are not in the formulas.
+
+# %% [markdown]
+# ### The same formulas on four real ranks (optional)
+#
+# Nobody here has run your plan. A small one can be run: two nodes of two ranks, with 2 MB/s and 0.1 ms inside a node, 0.25 MB/s
+# and 1 ms between nodes, and a card for each rank. As a mesh (Lab 12), a node is a row:
+#
+# | | column 0 | column 1 |
+# | --- | --- | --- |
+# | **row 0: node 0** | rank 0 | rank 1 |
+# | **row 1: node 1** | rank 2 | rank 3 |
+
+# %% [markdown]
+# One layer of width 64 learns from 16 sequences of 64 tokens, at 2 bytes a number. The plan has tensor 2, data 2 and one
+# micro-batch of 8. Which two ranks share the layer, a row or a column? The other dimension adds up gradients.
+
+# %%
+lab.predict("mesh", "Rows share the layer, columns add up gradients: how many ms does a step take?", "ms")
+lab.predict("mesh_turned", "Columns share the layer, rows add up gradients: how many times as long?", "times")
+lab.predict("mesh_off", "Rows share the layer: by how many % is the real step longer than the formula says?", "%")
+
+# %% [markdown]
+# `training_step.seconds` is used as it is, for another machine. Its FLOP/s come from one rank that trains a copy alone. The
+# layer is shared inside a node, and `between_bytes_per_s` is a whole node's, here two cards'. For columns that share the layer,
+# the two links change places. The formula counts no latencies.
+
+# %%
+# Helper: real steps on a mesh, and the seconds that a rank waits in each dimension
+from worldsize.pytorch.transformer_shard import TransformerShard
+
+class Timed(Group):
+    waited_s = 0.0
+
+    def recv(self, out, frm, tag=0):
+        began_s = time.monotonic()
+        super().recv(out, frm, tag)
+        self.waited_s += time.monotonic() - began_s
+
+def own(fabric, groups):
+    return Timed(fabric, next(ranks for ranks in groups if fabric.rank in ranks))
+
+def on_mesh(fabric, sharing, adding, count):
+    """[(seconds of a step, waits for the shared layer, waits for gradients), …] of `count` steps; one more warms up."""
+    halves, copies, found = own(fabric, sharing), own(fabric, adding), []
+    net = TransformerShard(halves, 64, 4, dropout=0.0)
+    x = torch.randn(64, 8, 64, generator=torch.Generator().manual_seed(copies.rank)).bfloat16()
+    for _ in range(count + 1):
+        began_s, halves.waited_s, copies.waited_s = time.monotonic(), 0.0, 0.0
+        net(x).float().square().mean().backward()
+        all_reduce(copies, torch.cat([p.grad.flatten() for p in net.parameters()]))
+        net.zero_grad()
+        found.append((time.monotonic() - began_s, halves.waited_s, copies.waited_s))
+    return found[1:]
+
+# %%
+row_link, column_link = Link("2 MB/s", "0.1 ms"), Link("0.25 MB/s", "1 ms")
+in_rows, in_columns, alone = [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0]]
+small, small_plan = Transformer(1, 64, 4, tokens=64, vocabulary=1), Plan(tensor=2, data=2, micro_batch=8, global_batch=16)
+alone_s = np.median(launch(on_mesh, 1, args=(alone, alone, mesh_steps))[0], axis=0)[0]
+
+def on_paper_s(of_layer, of_gradients):
+    """Seconds of a step by the formula and by part, for the links that carry the shared layer and gradients."""
+    speeds = of_layer.bandwidth_bytes_per_s, 2 * of_gradients.bandwidth_bytes_per_s
+    flops_a_second = training_step.flops(small, 8, "") / alone_s
+    machine = training_step.Accelerator(flops_a_second, math.inf, *speeds, layer_overhead_s=0.0, a_node=2)
+    parts = training_step.seconds(small, small_plan, machine)
+    return {"work": parts["compute"] + parts["head"], "layer": parts["tensor parallel"], "gradients": parts["data parallel"]}
+
+paper = {"a layer in a row": on_paper_s(row_link, column_link), "a layer in a column": on_paper_s(column_link, row_link)}
+for name, links in (("a layer in a row", (row_link, column_link)), ("a layer in a column", (column_link, row_link))):
+    _, of_layer, of_gradients = paper[name].values()
+    kb = [seconds * link.bandwidth_bytes_per_s / 1e3 for seconds, link in zip((of_layer, of_gradients), links)]
+    print(f"{name}: {1e3 * sum(paper[name].values()):.0f} ms by the formula =", end=" ")
+    print(", ".join(f"{part} {1e3 * seconds:.0f}" for part, seconds in paper[name].items()), end="; ")
+    print(f"a rank sends {kb[0]:.0f} kB for the layer, {kb[1]:.0f} kB of gradients")
+
+# %% [markdown]
+# Now the run. Waits are timed in each dimension, and the rest of a step counts as work.
+
+# %%
+mesh = Nodes(2, inside=row_link, between=column_link, cards=2)
+orders = {"a layer in a row": (in_rows, in_columns), "a layer in a column": (in_columns, in_rows)}
+meshed = {name: launch(on_mesh, 4, args=(*order, mesh_steps), nodes=mesh) for name, order in orders.items()}
+took = {name: np.array(run.results)[:, :, 0].max(axis=0).tolist() for name, run in meshed.items()}  # the last rank's
+rows_s, columns_s = (float(np.median(seconds)) for seconds in took.values())
+sent = meshed["a layer in a row"].trace.bytes_by_link()
+along = [sent[0, peer] / 1e3 / (mesh_steps + 1) for peer in (1, 2)]
+print(f"a layer in a row: in a step rank 0 sends {along[0]:.0f} kB along its row, {along[1]:.0f} kB along its column")
+
+for name, run in meshed.items():
+    step_s, layer_s, gradients_s = np.median(run[0], axis=0)
+    real = {"work": step_s - layer_s - gradients_s, "layer": layer_s, "gradients": gradients_s}
+    more = {part: 1e3 * (real[part] - paper[name][part]) for part in real}
+    longer = 100 * (np.median(took[name]) / sum(paper[name].values()) - 1)
+    print(f"{name}: {1e3 * np.median(took[name]):.0f} ms (of {mesh_steps} steps, {1e3 * min(took[name]):.0f} to "
+          f"{1e3 * max(took[name]):.0f}), {longer:+.0f} % against the formula. By part, on rank 0:", end=" ")
+    most = max(more, key=lambda part: abs(more[part]))
+    print(", ".join(f"{part} {ms:+.0f} ms" for part, ms in more.items()), f"(most in {most})")
+
+# %%
+off = 100 * (rows_s / sum(paper["a layer in a row"].values()) - 1)
+lab.measure("mesh", 1e3 * rows_s)
+lab.measure("mesh_turned", columns_s / rows_s)
+lab.measure("mesh_off", off)
+better = "rows" if rows_s < columns_s else "columns"
+answer = f"{better}, {max(rows_s / columns_s, columns_s / rows_s):.1f} times as fast; with rows {off:+.0f} %"
+bars = [figures.Timing(name, s, sum(paper[name].values()), repeats_s=took[name]) for name, s in zip(took, (rows_s, columns_s))]
+asks = "Should rows or columns share the layer, and how far is a step from the formula?"
+figures.race(bars, figures.answered(asks, answer), outlines="formula")
+
+# %% [markdown]
+# **In one sentence:** which of these differences would you not see on four real machines?
+#
+# <details><summary>Compare</summary>Work: here four ranks share the cores of one machine, while the formula gives each its own.
+# A wait also contains the neighbor's lateness. The links are clocks that hold messages back: there is no cable, switch or
+# congestion.</details>
 
 # %% [markdown]
 # ## Ten thousand
@@ -1003,12 +1128,12 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
 knobs(bought, failures=[1.0, 6.5, 30.0], restart_s=[60.0, 300.0, 1800.0], write=[10e9, 100e9, 1e12])
 
 # %% [markdown]
-# ### Chunks, and sums that hide (optional)
+# ### Chunks, and sums behind backward (optional)
 #
 # Your plan leaves out two things that large runs have. **Interleaved 1F1B** (Lab 03) gives each stage v chunks of layers. The
-# bubble is then a v-th, $\frac{p-1}{v\,m}$ of the ideal, and v times as many messages pass (Narayanan and others, 2021). And a
-# layer's gradients can be added up as soon as its *last* micro-batch has gone backward, while the layers below still work (Lab
-# 11).
+# bubble is then a v-th, $\frac{p-1}{v\,m}$ of the step without a bubble, and v times as many messages pass (Narayanan and others,
+# 2021). And a layer's gradients can be added up as soon as its *last* micro-batch has gone backward, while the layers below
+# still work (Lab 11).
 
 # %% [markdown]
 # Two fields of a `Plan`, `chunks` and `overlap`, bring both into the formulas. Compare them with messages: GPT-3 on 128 GPUs,
@@ -1113,8 +1238,8 @@ for batch in (24, 48, 96, 192):
 # %% [markdown]
 # ### How sure?
 #
-# Your own 83 intervals say how far a forecast of a step may be off. Carry this over to the plan, whose seconds use the course's
-# constants, and take everything else as it is:
+# The plan's days rest on a step's seconds, by the course's constants. How far may these be off? Take the errors of your own 83
+# forecasts, assume the same for the plan, and leave everything else as it is:
 
 # %%
 if opened and large_gpus in plans:
@@ -1127,7 +1252,8 @@ if opened and large_gpus in plans:
 
 # %% [markdown]
 # What rests on what? **Checked:** the step's formula against 83 runs on up to 512 GPUs, all assumed to compute their layers
-# again, which your plan may not do; the memory formula against ZeRO's and Korthikanti's tables (in this course's tests).
+# again, which your plan may not do, and on four ranks over slow links (optional); the memory formula against ZeRO's and
+# Korthikanti's tables (in this course's tests).
 # **Taken from others:** Meta's failure rate, of other machines. **Assumed:** restart, storage, price, a batch that still
 # trains well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all others wait for, and how much of
 # the sums hides on real cards.
@@ -1140,9 +1266,9 @@ if opened and large_gpus in plans:
 # %% [markdown]
 # ## What PyTorch says at 10,000
 #
-# One thing can be tried at full size on one machine: what a rank *holds*. PyTorch has a process group that answers every
-# collective at once and moves nothing. With it a single process is rank 37 of 10,000, and `fully_shard` (Lab 12) cuts a model
-# of 40 million parameters for it. Values mean nothing there, nor do times; shapes do.
+# One thing can be tried at full size on one machine: the numbers that a rank *holds*. PyTorch has a process group that answers
+# every collective at once and moves nothing. With it a single process is rank 37 of 10,000, and `fully_shard` (Lab 12) cuts a
+# model of 40 million parameters for it. Values mean nothing there, nor do times; shapes do.
 
 # %%
 lab.predict("elements", "40,022,000 parameters over 10,000 ranks by fully_shard: how many numbers does rank 37 hold?", "")

@@ -8,7 +8,7 @@ from tests.support.conformance import RUNS, SUITE
 from worldsize.errors import Deadlock
 from worldsize.fabric import collectives
 from worldsize.launch import launch
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 
 FAST = Link("10 GB/s", "10 us")
 # on real processes each rule is tried at one size in the usual suite; in simulated time, which is cheap, at all
@@ -113,6 +113,24 @@ def test_a_shaped_link_is_full_duplex():
     transfers = [t for t in launch(both_ways, 2, link=slow).trace.transfers if t.size_bytes == MB.nbytes]
     assert len(transfers) == 2
     assert min(t.end_s for t in transfers) > max(t.start_s for t in transfers)
+
+
+def test_on_nodes_a_message_takes_the_link_inside_or_the_one_between():
+    """The later message, to the rank of the same node, is there first: it does not queue for the card to other nodes."""
+
+    def to_both(fabric):
+        if fabric.rank == 0:
+            for handle in [fabric.isend(MB, to) for to in (2, 1)]:
+                handle.wait()
+        elif fabric.rank < 3:
+            fabric.recv(torch.empty_like(MB), 0)
+
+    inside, between = Link("20 MB/s", "10 ms"), Link("1 MB/s", "1 s")
+    transfers = launch(to_both, 4, nodes=Nodes(2, inside, between, cards=2)).trace.transfers
+    near, far = sorted(transfers, key=lambda t: t.dst)
+    assert near.end_s - near.start_s >= inside.seconds(1e6)
+    assert far.end_s - far.start_s >= between.seconds(1e6)
+    assert near.end_s < far.end_s
 
 
 def test_a_long_message_that_outlives_its_sender_is_not_taken_for_a_deadlock():

@@ -37,6 +37,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "16": {
         "steps": 4, "elements": 64_000, "machines": 10, "far_ranks": [2, 4, 8, 16, 64], "race_ranks": [16, 64],
         "knob_ranks": [16, 64], "tree_ranks": [4, 8, 16], "chunked": [1, 2], "sharded_over": 1_000, "held_width": 1_000,
+        "mesh_steps": 2,
     },
     "17": {"length": 256, "width": 32, "far_ranks": [2, 16, 64], "images_count": 256, "steps": 20, "work_ms": 5},
 }  # fmt: skip

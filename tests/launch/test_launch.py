@@ -17,9 +17,11 @@ from worldsize.errors import Deadlock, NotYet, RankFailed
 from worldsize.launch import launch
 from worldsize.launch.rank_output import Tail
 from worldsize.launch.run import Observer, Run, observe, unobserved
+from worldsize.links import Link, Nodes
 
 QUICK = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
+LINK = Link("1 GB/s")
 
 
 def all_reduce():
@@ -212,6 +214,10 @@ def test_what_cannot_be_pickled_is_named_with_the_remedy():
         ({"timeout_s": 0}, "timeout_s .* got 0"),
         ({"args": 5}, "args as a tuple, got int"),
         ({"link": "1 Gbit/s"}, "expected link=Link"),
+        ({"nodes": 2}, "expected nodes=Nodes"),
+        ({"nodes": Nodes(1, LINK, LINK), "link": LINK}, "got both"),
+        ({"world_size": 3, "nodes": Nodes(2, LINK, LINK, cards=2)}, "2 ranks divide a world size of 3"),
+        ({"nodes": Nodes(2, LINK, LINK)}, "got cards=1: .* Write cards=2"),
         ({"seed": -1}, "seed .* got -1"),
         ({"device": "tpu"}, '"cuda", got .tpu.'),
     ],

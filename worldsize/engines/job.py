@@ -10,7 +10,7 @@ from typing import Literal
 from worldsize.engines.cluster_spec import TensorFlowTasks
 from worldsize.engines.own_network import Network
 from worldsize.failures import Failure, TaskNames, Wait
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 
 Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -60,7 +60,7 @@ class Job:
     dir: Path = Path()
     origin_s: float = 0.0
     device: Device = "auto"
-    link: Link | None = None
+    link: Link | Nodes | None = None
     framework: Framework = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks

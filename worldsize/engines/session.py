@@ -19,6 +19,7 @@ from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
+from worldsize.links import Link
 
 START_S = 120.0  # for all ranks to enter their function: a slow import does not count as the function's time
 _SETTLE_S = 0.15  # after a failure, for other ranks' news: the first failure must be told from its echoes
@@ -146,7 +147,7 @@ class Session:
 
         line.append("fork server" if self.start_method == "forkserver" else self.start_method)
         if self.job.link:
-            line.append(f"links {self.job.link}")
+            line.append(f"links {self.job.link}" if isinstance(self.job.link, Link) else str(self.job.link))
 
         clock_errors_s = sorted(host.clock_error_s() for host in self._used_hosts())
         return Setup(

@@ -15,7 +15,7 @@ from worldsize.engines.job import Device, Job
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 
 _MAX_WORLD_SIZE = 256
 
@@ -37,6 +37,7 @@ def launch(
     kwargs: dict[str, Any] | None = None,
     *,
     link: Link | None = None,
+    nodes: Nodes | None = None,
     timeout_s: float = 120.0,
     seed: int | None = None,
     device: Device = "auto",
@@ -44,7 +45,8 @@ def launch(
 ) -> Run:
     """Run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and return the `Run`.
 
-    A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes. `seed` replays random numbers.
+    A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes, or `nodes`, where every rank has a
+    card of its own. `seed` replays random numbers.
     `timeout_s` limits the function, from the moment every rank has entered it.
     `device`: "auto" (one GPU a rank if there are enough, else the CPU), "cpu" or "cuda".
     Raises ValueError for a wrong argument or an argument that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
@@ -59,8 +61,10 @@ def launch(
 
     check_arguments(fn, args, timeout_s, seed)
     check_run_arguments(world_size, link, device)
+    if nodes is not None:
+        _check_nodes(world_size, link, nodes)
 
-    job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(seed))
+    job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=nodes or link, **callers_state(seed))
     engine = current_engine("torch")
     return execute(engine, Payload(fn, tuple(args), dict(kwargs or {})), job, STUDENTS_LAUNCHES)
 
@@ -92,3 +96,18 @@ def check_run_arguments(world_size: Any, link: Any, device: Any) -> None:
         raise ValueError(f'launch: expected link=Link("1 Gbit/s", "50 us") or None, got {link!r}')
     if device not in get_args(Device):
         raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
+
+
+def _check_nodes(world_size: int, link: Link | None, nodes: Any) -> None:
+    """Raise ValueError for nodes that no launch takes: their cards' clocks would be shared by processes."""
+    if not isinstance(nodes, Nodes):
+        raise ValueError(f"launch: expected nodes=Nodes(2, inside=Link(…), between=Link(…), cards=2) or None, got {nodes!r}")
+    if link is not None:
+        raise ValueError("launch: expected link= or nodes=, got both. Nodes have a link inside and one between them.")
+    if world_size % nodes.ranks:
+        raise ValueError(f"launch: expected nodes whose {nodes.ranks} ranks divide a world size of {world_size}.")
+    if nodes.cards != nodes.ranks:
+        raise ValueError(
+            f"launch: expected a card for each of a node's {nodes.ranks} ranks, got cards={nodes.cards}: real ranks share no "
+            f"card. Write cards={nodes.ranks}; simulate shares cards."
+        )

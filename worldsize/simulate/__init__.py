@@ -9,17 +9,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from worldsize.links import Nodes
+
 if TYPE_CHECKING:
     from worldsize.simulate.simulate_function import MOST_RANKS, simulate
     from worldsize.simulate.simulated_run import SimulatedRun
     from worldsize.simulate.simulation import MOST_MESSAGES
-    from worldsize.simulate.topology import Nodes
 
 __all__ = ["MOST_MESSAGES", "MOST_RANKS", "Nodes", "SimulatedRun", "simulate"]
 
 # imported on first use: a check's cases use the world alone, and a fresh process should not wait for the rest
 _FACE = {
-    "MOST_MESSAGES": "simulation", "MOST_RANKS": "simulate_function", "Nodes": "topology", "SimulatedRun": "simulated_run",
+    "MOST_MESSAGES": "simulation", "MOST_RANKS": "simulate_function", "SimulatedRun": "simulated_run",
     "simulate": "simulate_function",
 }  # fmt: skip
 

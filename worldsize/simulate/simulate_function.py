@@ -14,10 +14,9 @@ import numpy as np
 from worldsize.engines.payload import Payload, first_parameter
 from worldsize.launch.execute import check_arguments
 from worldsize.launch.run import STUDENTS_LAUNCHES
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.simulation import MOST_MESSAGES, Setting, simulated
-from worldsize.simulate.topology import Nodes
 
 MOST_RANKS = 1_000_000
 

@@ -22,7 +22,7 @@ from worldsize.engines.payload import Payload, fingerprint
 from worldsize.engines.ranks.rank_failure import frames_of
 from worldsize.errors import NotYet
 from worldsize.launch.run import KernelLaunches
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 from worldsize.simulate import ranks_alone, replay
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages
 from worldsize.simulate.fabric import SimulatedFabric
@@ -32,7 +32,7 @@ from worldsize.simulate.process_state import ProcessState
 from worldsize.simulate.ranks_alone import Witnesses
 from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld
-from worldsize.simulate.topology import Clocks, Nodes
+from worldsize.simulate.topology import Clocks
 from worldsize.simulate.world import World
 from worldsize.trace import Span
 

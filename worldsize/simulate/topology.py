@@ -3,41 +3,7 @@
 `links.LinkClock` times the messages, for real and for simulated ranks.
 """
 
-from dataclasses import dataclass
-
-from typing_extensions import override
-
-from worldsize.links import Link, LinkClock
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """A topology of machines of `ranks` ranks each: rank r is on node r // ranks.
-
-    `inside` is each rank's own link to the ranks of its node. `between` is a network card to other nodes. A node has `cards`,
-    usually one: neighboring ranks share a card, which carries one message at a time each way.
-    """
-
-    ranks: int
-    inside: Link
-    between: Link
-    cards: int = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.ranks, int) or isinstance(self.ranks, bool) or self.ranks < 1:
-            raise ValueError(f"Nodes: expected ranks as a whole number of 1 or more, got {self.ranks!r}")
-        if not isinstance(self.cards, int) or isinstance(self.cards, bool) or self.cards < 1 or self.ranks % self.cards:
-            raise ValueError(
-                f"Nodes: expected cards as a whole number that divides the {self.ranks} ranks of a node, got {self.cards!r}"
-            )
-        for name in ("inside", "between"):
-            if not isinstance(getattr(self, name), Link):
-                raise ValueError(f'Nodes: expected {name}=Link("100 GB/s", "2 us"), got {getattr(self, name)!r}')
-
-    @override
-    def __str__(self) -> str:
-        each = f" on each of {self.cards} cards" if self.cards > 1 else ""
-        return f"nodes of {self.ranks}: {self.inside} inside, {self.between} between{each}"
+from worldsize.links import Link, LinkClock, Nodes
 
 
 class Clocks:

@@ -19,7 +19,7 @@ from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.fabric.shaping import Shaped
-from worldsize.links import Link
+from worldsize.links import Link, Nodes
 
 
 class RankGroups:
@@ -70,7 +70,7 @@ class RankGroups:
         # a new prefix each time: new groups must not meet under the keys of earlier ones
         return dist.PrefixStore(f"groups {self._made}", self._store)
 
-    def recorded(self, link: Link | None, origin_s: float) -> Recorded:
+    def recorded(self, link: Link | Nodes | None, origin_s: float) -> Recorded:
         """Start an order's record of the fabric's messages, shaped by `link`, and send later messages through it."""
         self._earlier = dist.group.WORLD if dist.is_initialized() else None
         recorded = Recorded(Shaped(self._wire, link) if link else self._wire, origin_s)
