@@ -1056,8 +1056,8 @@ figures.race(bars, figures.answered(asks, answer), outlines="formula")
 # **In one sentence:** which of these differences would you not see on four real machines?
 #
 # <details><summary>Compare</summary>Work: here four ranks share the cores of one machine, while the formula gives each its own.
-# A wait also contains the neighbor's lateness. The links are clocks that hold messages back: there is no cable, switch or
-# congestion.</details>
+# A wait also contains the neighbor's lateness, and misses what came while this rank was late itself. The links are clocks that
+# hold messages back: there is no cable, switch or congestion.</details>
 
 # %% [markdown]
 # ## Ten thousand
