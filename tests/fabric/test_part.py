@@ -88,3 +88,21 @@ def test_receiving_from_anyone_among_some_ranks_is_an_error():
             among(fabric, [0, 1]).recv(torch.zeros(1))
 
     simulate(from_anyone, 2)
+
+
+def leaves_a_send(fabric, waits):
+    """Rank 1 sends to rank 0 among ranks of a part of a part, maybe without a wait."""
+    part = among(among(fabric, [1, 0]), [0, 1])
+    if fabric.rank == 0:
+        part.recv(torch.zeros(1), frm=0)
+    elif waits:
+        part.isend(torch.ones(1), to=1).wait()
+    else:
+        part.isend(torch.ones(1), to=1)
+
+
+@pytest.mark.parametrize("run_on", [launch, simulate])
+def test_an_isend_among_some_ranks_that_nobody_waits_for_is_told(run_on):
+    told = "rank 1 ended without waiting for an isend: call its wait()."
+    assert told in run_on(leaves_a_send, 2, args=(False,)).notes
+    assert told not in run_on(leaves_a_send, 2, args=(True,)).notes

@@ -39,11 +39,11 @@ class Handle:
 class Fabric:
     """The fabric, a rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, handles: list[Handle] | None = None) -> None:
         self.rank = wire.rank
         self.world_size = wire.world_size
         self._wire = wire
-        self._handles: list[Handle] = []
+        self._handles: list[Handle] = [] if handles is None else handles  # a part of a fabric (`among`) shares the whole's
 
     def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
         """Send `x` (any shape, any dtype) over the fabric to rank `to` and wait until it has been taken.
@@ -55,7 +55,7 @@ class Fabric:
     def isend(self, x: torch.Tensor, to: int, tag: int = 0) -> Handle:
         """Begin to send `x` to rank `to`. Returns a handle; call its `wait()` before `x` changes or the run ends."""
         handle = Handle(self._post("isend", x, to, tag))
-        self._handles = [h for h in self._handles if not h.waited] + [handle]
+        self._handles[:] = [h for h in self._handles if not h.waited] + [handle]
         return handle
 
     def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
@@ -96,10 +96,10 @@ class Fabric:
     def move_to(self, wire: Wire) -> None:
         """Send every later message through `wire`, which connects the same ranks. Earlier handles are forgotten."""
         self._wire = wire
-        self._handles = []
+        self._handles.clear()
 
     def unwaited(self) -> int:
-        """Return the number of the fabric's `isend` handles not waited for."""
+        """Return the number of `isend` handles not waited for, of the fabric and of parts of it."""
         return sum(not h.waited for h in self._handles)
 
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:

@@ -30,7 +30,7 @@ def among(fabric: Fabric, ranks: Sequence[int]) -> Fabric:
         raise ValueError(f"among: expected different ranks from 0 to {fabric.world_size - 1}, got {members}")
     if fabric.rank not in members:
         raise ValueError(f"among: rank {fabric.rank} is not one of {members}. Call it on these ranks only.")
-    return Fabric(PartOfWire(fabric._wire, members))
+    return Fabric(PartOfWire(fabric._wire, members), fabric._handles)
 
 
 class PartOfWire:
