@@ -127,9 +127,12 @@ figures.matrix_cuts(32, 64, 256, 64, 4)
 # %% [markdown]
 # ## f and g
 #
-# Ranks now meet in only two places. Megatron-LM calls them **f** and **g**. f stands where x enters, and does nothing forwards;
-# g stands where the summands leave. Each does something else on the way back. PyTorch lets you define both directions with a
-# `torch.autograd.Function`. Here is one that only watches: what will it print?
+# A pair of cut layers needs the other ranks in two places only. Megatron-LM calls them **f** and **g**. f stands before `up`,
+# where x enters: forwards it passes x on as it is. g stands behind `down`, where each rank has a summand of y: forwards it adds
+# the summands up. What each does backwards is for you to find out.
+#
+# In PyTorch, a `torch.autograd.Function` defines both directions of a step: `forward` and `backward`. Here is one that changes
+# nothing and prints what passes through it. What will it print?
 
 # %%
 class Narrated(torch.autograd.Function):
@@ -179,10 +182,11 @@ lab.predict(
 # A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole. No
 # rank can do another's work here. A class that you write inside the function sees its `fabric`.
 #
-# <details><summary>Hint 1</summary>With f, x goes *to* all ranks. Turn the arrows round, and the gradient of x comes *from*
-# all of them. With g, all ranks get the same y. How many gradients of y does the loss give each rank?</details>
-# <details><summary>Hint 2</summary>An all-reduce works in place. Give it a <code>clone()</code> of what others still use. And y
-# gets its bias only once.</details>
+# <details><summary>Hint 1</summary>Every rank uses the whole x for a part of the work, so it finds only a summand of x's
+# gradient: what must f do backwards? Behind g every rank has the whole y, and the same loss: does y's gradient lack
+# anything?</details>
+# <details><summary>Hint 2</summary><code>all_reduce</code> overwrites its argument. Give it a <code>clone()</code>: the original
+# may still be needed. Add <code>down_bias</code> behind g: before it, every rank would add it once.</details>
 
 # %% tags=["exercise:parallel_mlp"]
 # Exercise 12.1: an MLP of shards, with f and g
@@ -364,8 +368,8 @@ lab.predict("sequence", "Tokens by all-gathers and reduce-scatters: how many tim
 # `scale`, `shift` and `down_bias`. Every rank has them whole and must keep them equal, but for whose tokens does it use them?
 #
 # <details><summary>Hint 1</summary>The mirror of an all-gather is a reduce-scatter, and the other way round.</details>
-# <details><summary>Hint 2</summary>f is not for x alone: it fits whatever all ranks hold whole and each rank uses for its part
-# of the work.</details>
+# <details><summary>Hint 2</summary>A rank uses <code>scale</code>, <code>shift</code> and <code>down_bias</code> for its own
+# tokens, so it finds only a summand of their gradients. In Exercise 12.1 that was so for x.</details>
 
 # %% tags=["exercise:sequence_parallel"]
 # Exercise 12.2: tokens in parts, between layers in parts
@@ -419,11 +423,12 @@ if tokens_run.state == "done":
 figures.messages(forwards(tokens_run), in_steps=True)
 
 # %% [markdown]
-# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? The backward pass has both once
-# more, and then the all-reduces of the gradients of scale, shift and down_bias.
+# The picture shows the messages of the forward pass. Where does the all-gather end and the reduce-scatter begin? The backward
+# pass sends both once more, and then all-reduces the gradients of `scale`, `shift` and `down_bias`.
 #
-# An all-reduce *was* a reduce-scatter and an all-gather all along; now there is something to do between the two halves. The few
-# extra bytes are the gradients of what all ranks hold. So what is the gain?
+# A ring all-reduce is a reduce-scatter and then an all-gather (Lab 06). So f and g send the same bytes; here the two halves
+# stand apart, and between them a rank works on its own tokens alone. The three small all-reduces come on top; the measured
+# ratio leaves them out. If no bytes are saved, what is the gain?
 
 # %% [markdown]
 # ## What a layer keeps for backward
@@ -517,8 +522,8 @@ lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
 # bring their sums to one scale before you add them.</details>
 # <details><summary>Hint 2</summary>The gradient of the token's loss is $e^{z_j}/\sum_i e^{z_i}$, minus 1 where j is the right
 # word. Once the sum is known, the gradient needs no message.</details>
-# <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> has an answer even
-# where there are no words.</details>
+# <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> is each token's
+# highest logit; on a rank without words it is −∞, and no error.</details>
 
 # %% tags=["exercise:vocabulary_loss"]
 # Exercise 12.3: the loss, where nobody has all words
@@ -619,15 +624,17 @@ lab.predict(
 )
 
 # %% [markdown]
-# `gradients` yields this rank's gradient for one step after the other, each computed on demand, at the weights as they then
-# are. So change the weights **in place**. A rank takes no step on another rank's part of the weights, and so has no use for
-# that part's old values: in the check that part starts as NaN (not a number; anything computed with it is NaN too), and the
-# check's gradients leave NaN weights out. Gather nothing before the first step.
+# `gradients` is a generator: it computes this rank's gradient when the loop asks for the next one, from `weights` as they are at
+# that moment. So change `weights` **in place**.
 #
-# <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
-# change.</details>
-# <details><summary>Hint 2</summary>A sum is not a mean. With Adam the weights hardly show the difference, but the state
-# does.</details>
+# A rank steps its own part of the weights, and the all-gather then overwrites the other parts. So it never needs their first
+# values. The check sets these to NaN (“not a number”: all that is computed with it is NaN too), and an answer that uses them
+# ends in NaN. The check's own gradients count a NaN weight as 0. Gather nothing before the first step.
+#
+# <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view of <code>weights</code>: a step on it
+# changes <code>weights</code>.</details>
+# <details><summary>Hint 2</summary><code>reduce_scatter</code> returns a sum, and a step needs the mean. Adam divides by the
+# gradients' own size, so a factor hardly shows in the weights; it shows in the state.</details>
 
 # %% tags=["exercise:sharded_adam"]
 # Exercise 12.4: Adam with its state in parts
@@ -740,7 +747,7 @@ figures.stacks(
 # %% [markdown]
 # ## Any optimizer, cut (optional)
 #
-# None of this is about Adam. Write it for any class of `torch.optim`. A script uses your optimizer like any other: `step()`,
+# None of this needs Adam. Write it for any class of `torch.optim`. A script uses your optimizer like any other: `step()`,
 # `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class, defaults included. Rates may
 # differ, and a scheduler may set any option. PyTorch's own is called `ZeroRedundancyOptimizer`.
 #
@@ -757,14 +764,16 @@ lab.predict("any_state", asks, "MB")
 # %% [markdown]
 # Each rank has its own gradients, and a step uses their mean. A parameter may have none in a step (frozen, or not used): then
 # it has none on any rank; the step leaves it alone and sends nothing for it. `reduce_scatter(fabric, t)` leaves t as it is.
+# `step` needs no argument `closure`, which is for optimizers that work out the loss several times in a step, such as LBFGS.
 #
 # <details><summary>Hint 1</summary>Inherit from <code>Optimizer</code>: its <code>__init__(parameters, options)</code> calls
-# <code>add_param_group</code> for each group, and makes its parameters a list. Keep an inner <code>kind</code> for what this
-# rank owns.</details>
+# <code>add_param_group</code> for each group, and makes its parameters a list. Inside, keep an optimizer of class
+# <code>kind</code> for what this rank owns.</details>
 # <details><summary>Hint 2</summary>A piece is <code>p.data.view(-1).tensor_split(n)[rank]</code>: when it changes, p changes.
 # Its <code>grad</code> may be set by hand.</details>
-# <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step hand on all options but
-# <code>"params"</code>: someone may have set them. Once made, an inner group has the defaults of <code>kind</code>.</details>
+# <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step copy all options but
+# <code>"params"</code> from outer to inner: a scheduler may have set them. An inner group, once made, has the defaults of
+# <code>kind</code>: copy these to the outer one.</details>
 
 # %% tags=["exercise:sharded_optimizer"]
 # Exercise 12.5: an optimizer of any class, its state in parts
@@ -772,7 +781,7 @@ def sharded_optimizer(fabric, parameters, kind, **options):
     """An Optimizer that takes the steps of kind(parameters, **options) with the mean of all ranks' gradients, in place.
 
     This rank keeps only the state of its own part, and all ranks have all weights after a step, which sends no more than an
-    all-reduce of the gradients. `parameters` are tensors or groups, maybe an iterator; `kind` treats each number alone.
+    all-reduce of the gradients. `parameters` are tensors or groups, or an iterator; `kind` treats each number alone; no closures.
     """
     n, rank = fabric.world_size, fabric.rank
     ### BEGIN SOLUTION
@@ -1005,11 +1014,14 @@ def layer_backward(fabric, task, weight, x, grad):
 # %% [markdown]
 # The loss is $\frac12\sum(y-\text{target})^2$ over a rank's own examples; the gradient of a step is the mean over the ranks.
 #
-# <details><summary>Hint 1</summary>Backward needs each layer's x: keep these, they are small. It does not need the weights to
-# be kept.</details>
-# <details><summary>Hint 2</summary>Give the gather that is under way a name, and begin the first layer's before the loop. Each
-# time round: wait for it, begin the next layer's (if there is one), then work. At the turn to backward no gather is under
-# way.</details>
+# The last layer's weight may stay between its two passes, as nothing works in between. `fully_shard` does so itself: by default
+# it keeps the weights of the outermost module that it is called on.
+#
+# <details><summary>Hint 1</summary>Keep each layer's input for backward: inputs are small. Weights are gathered
+# again.</details>
+# <details><summary>Hint 2</summary>Keep the gather that is under way in one variable, and begin the first layer's before the
+# loop. In each round wait for it, begin the next layer's (if there is one), then work. When the forward pass ends, no gather is
+# under way.</details>
 # <details><summary>Hint 3</summary><code>reduce_scatter(fabric, of_weight.flatten())</code> is this rank's part of the
 # sum.</details>
 
@@ -1018,9 +1030,9 @@ def layer_backward(fabric, task, weight, x, grad):
 def stage_3(fabric, task):
     """Train a stack of tanh layers by gradient descent; this rank holds `parts` of their flat weights.
 
-    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass, its gradient reduce-scattered
-    once; the next layer's gather is under way while a layer works. At any time, at most four tensors as large as a weight live
-    on a rank: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
+    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass (the last layer's may stay),
+    its gradient reduce-scattered once; the next layer's gather is under way while a layer works. At most four tensors as large
+    as a weight live on a rank: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
     """
     parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
     for x, target in task["batches"]:
@@ -1053,9 +1065,12 @@ check.stage_3(stage_3)
 # %% [markdown]
 # ## Yours beside FSDP2
 #
-# PyTorch's `fully_shard` is stage 3; it is called **FSDP**, *fully sharded data parallel*, and this is its second form. Call
-# it on each layer, then on the model. It can be told how to communicate: `sharded_stack` builds the same tanh layers under
-# `fully_shard` and sends its gathers and reduce-scatters over our fabric. So both travel over the same slow links.
+# PyTorch's `fully_shard` is stage 3; it is called **FSDP**, *fully sharded data parallel*, and this is its second form. What one
+# call covers is gathered together. So call it on each layer, then on the model for the rest. Called on the model alone, it would
+# gather all layers before the first one works.
+#
+# It can be told how to communicate: `sharded_stack` builds the same tanh layers under `fully_shard` and sends its gathers and
+# reduce-scatters over our fabric. So both travel over the same slow links.
 
 # %%
 from contextlib import nullcontext
@@ -1217,12 +1232,13 @@ def copied_by_ddp(model):
     model.register_comm_hook(None, allreduce_hook)
     return model
 
-def cut_by_fsdp(model, reshard):
+def cut_by_fsdp(model, reshard, by_layer=True):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))  # the ranks, as a row of devices
-    for layer in [*(part for part in model if isinstance(part, nn.Linear)), model]:
+    layers = [part for part in model if isinstance(part, nn.Linear)] if by_layer else []
+    for layer in [*layers, model]:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
     return model
 
@@ -1289,9 +1305,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# The part “besides” is whole copies of layers, gradients on their way and activations, forwards and backwards. That is why one
-# calls `fully_shard` on each layer: called on the model alone, it would gather everything at once. Which way matches its
-# formula between steps, and which does not?
+# The part “besides” is whole copies of layers, gradients on their way and activations, forwards and backwards. Which way matches
+# its formula between steps, and which does not?
 
 # %%
 for name, stage in stage_of.items():
@@ -1344,15 +1359,30 @@ figures.stacks(
 # them. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, in order.
 
 # %%
-def passes(name):
-    """{pass: rank 0's collectives in it}."""
-    step = second_step(name)
+def passes(step):
+    """{pass: rank 0's collectives in it}, of the record of a step."""
     spans = [s for s in step.spans if s.rank == 0 and s.label in ("forward", "backward")]
     ops = {s.label: [c.op for c in step.collectives if c.rank == 0 and s.start_s <= c.start_s < s.end_s] for s in spans}
     return {label: {op.removesuffix("_single"): row.count(op) for op in dict.fromkeys(row)} for label, row in ops.items()}
 
 for name in ways:
-    print(name, passes(name))
+    print(name, passes(second_step(name)))
+
+# %% [markdown]
+# Why call `fully_shard` on each layer? Here it is called on the model alone, still with `reshard_after_forward=True`. How many
+# all-gathers has each pass now, and how much memory does it need at the fullest moment?
+
+# %%
+def on_the_model_alone():
+    dist.init_process_group("gloo")
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    return two_steps(lambda model: cut_by_fsdp(model, reshard=True, by_layer=False), images[mine], labels[mine])
+
+as_one = launch(on_the_model_alone, ranks)
+start_s = [s.start_s for s in as_one.trace.spans if s.rank == 0 and s.label == "forward"][1]
+print("called on the model alone", passes(as_one.trace.between(start_s, float("inf"))))
+for name, (_, kept) in {"on each layer": run[0]["FSDP"], "on the model alone": as_one[0]}.items():
+    print(f"called {name}: besides the shards {kept['besides, at the peak'] / 1e6:.2f} MB at the fullest moment")
 
 # %% [markdown]
 # ## Look into the shards (optional)
@@ -1446,10 +1476,15 @@ lab.predict(
 )
 
 # %%
+def row_and_column(fabric):
+    """This rank's row and its column of the mesh."""
+    row, column = divmod(fabric.rank, 2)
+    return among(fabric, [2 * row, 2 * row + 1]), among(fabric, [column, column + 2])
+
+# %%
 def on_own_mesh(fabric, batch, steps=3):
     """Your MLP on two rows of two ranks: y, the weights, and this rank's seconds a step."""
-    row = among(fabric, [fabric.rank // 2 * 2, fabric.rank // 2 * 2 + 1])
-    column = among(fabric, [fabric.rank % 2, fabric.rank % 2 + 2])
+    row, column = row_and_column(fabric)
     task = whole_mlp(batch, steps)
     up, up_bias, down, down_bias = task["weights"]
     weights = [w.tensor_split(2, dim)[row.rank].clone() for w, dim in ((up, 0), (up_bias, 0), (down, 1))] + [down_bias]
@@ -1478,19 +1513,60 @@ figures.links(run)
 # %% [markdown]
 # Along the row go activations, twice in each MLP, and the layer waits for them. Along the column go weights, in other trainings
 # gradients: once a step, and these can travel while backward goes on. With so few tokens the column carries more; from about 4 ×
-# width tokens on, as above, the row does. Large runs have far more, so their rows lie inside a machine. If all links are alike, a
-# step should take the row's time plus the column's. Does it?
+# width tokens on, as above, the row does. If all links are alike, a step should take the row's time plus the column's. Does it?
 
 # %%
-def mesh_step_s(batch, link):
-    """The seconds that messages take in a step, by the formula: two all-reduces in a row, one in a column for each weight."""
-    activations, shard = batch // 2 * width * 8, [8 * w for w in (2 * width**2, 2 * width, 2 * width**2, width)]
-    return 2 * cost.ring_all_reduce(2, activations, link) + sum(cost.ring_all_reduce(2, m, link) for m in shard)
+def mesh_payloads(batch):
+    """The bytes of each activation that is added up over a row, and of each weight that is averaged over a column."""
+    return [batch // 2 * width * 8] * 2, [8 * w for w in (2 * width**2, 2 * width, 2 * width**2, width)]
+
+def mesh_step_s(batch, in_row, in_column):
+    """The seconds that a step's messages take, by the formula: one all-reduce after the other."""
+    seconds = 0
+    for link, payloads in zip((in_row, in_column), mesh_payloads(batch)):
+        seconds += sum(cost.ring_all_reduce(2, size_bytes, link) for size_bytes in payloads)
+    return seconds
 
 if run.state == "done":
-    step_s, formula_s = max(seconds for *_, seconds in run.results), mesh_step_s(32, slow)
+    step_s, formula_s = max(seconds for *_, seconds in run.results), mesh_step_s(32, slow, slow)
     print(f"a step took {step_s * 1e3:.0f} ms; its messages alone, by the formula, {formula_s * 1e3:.0f} ms: "
           f"{step_s / formula_s:.2f} times as long")
+
+# %% [markdown]
+# Links are seldom alike. Let each row be a machine: two ranks with a fast link between them, and slow links from machine to
+# machine. Then the layers can be cut over the rows (fast) or over the columns (slow), and the other dimension holds the copies.
+# Which dimension do you take for tensor parallelism, with few tokens and with many? `simulate` sends a step's messages over
+# such a network, without the arithmetic.
+
+# %%
+many_tokens = 16 * width
+fast = Link("20 MB/s", "0.1 ms")
+asks = f"Rows at {fast}, columns at {slow}, {many_tokens:,} tokens: layers cut over the columns take how many times as long?"
+lab.predict("columns", asks, "times")
+
+# %%
+def mesh_messages(fabric, batch, over):
+    """A step's messages, with the layers cut over the ranks of "rows" or of "columns"."""
+    row, column = row_and_column(fabric)
+    cut, copied = (row, column) if over == "rows" else (column, row)
+    for group, payloads in zip((cut, copied), mesh_payloads(batch)):
+        for size_bytes in payloads:
+            all_reduce(group, torch.zeros(size_bytes // 8, dtype=torch.float64))
+
+machines = Nodes(2, inside=fast, between=slow, cards=2)  # a row is a machine; each rank has its own card
+for batch in (32, many_tokens):
+    took_s = {}
+    for over, links in {"rows": (fast, slow), "columns": (slow, fast)}.items():
+        took_s[over] = simulate(mesh_messages, 4, args=(batch, over), nodes=machines).simulated_s
+        print(f"{batch:,} tokens, layers cut over the {over}: messages take {1e3 * took_s[over]:.0f} ms in a step; by the "
+              f"formula {1e3 * mesh_step_s(batch, *links):.0f} ms")
+    print(f"{batch:,} tokens: cut the layers over the {min(took_s, key=took_s.get)}")
+lab.measure("columns", took_s["columns"] / took_s["rows"])
+
+# %% [markdown]
+# Whatever sends more belongs on the fast links. Large runs have far more tokens than the turning point, so there it is tensor
+# parallelism. And even with equal bytes a layer must wait for its all-reduces, while gradients can travel during backward. So in
+# large runs the ranks that cut layers are inside one machine, and the copies are on different machines.
 
 # %% [markdown]
 # FSDP2 takes a mesh of two dimensions, too. It cuts the weights along one and copies the shards along the other: **hybrid
@@ -1513,7 +1589,8 @@ weights_kb = sum(p.nbytes for p in mlp([16, 64, 16], seed=0).parameters()) / 1e3
 print(f"{weights_kb:.1f} kB of weights; of up {run[0][0]} on rank 0")
 for c in run.trace.collectives:
     if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
-        print(f"rank 0: {c.op.removesuffix('_single')} of {c.size_bytes / 1e3:.1f} kB")
+        among_ranks = " and ".join(map(str, c.ranks))
+        print(f"ranks {among_ranks}: {c.op.removesuffix('_single')}, into which rank 0 gives {c.size_bytes / 1e3:.1f} kB")
 
 # %% [markdown]
 # Inside a row: the all-gather of the weights and the reduce-scatter of their gradients. Across rows: an all-reduce, of a shard

@@ -59,7 +59,8 @@ class Collective:
     """A rank's part in a framework's collective, whose messages do not pass through the fabric.
 
     A collective that had not `ended` when the run was stopped is recorded up to that moment. A call that returns at once
-    (`async_op=True`) is not `blocking`: the rank goes on, and a separate wait span shows when it waited.
+    (`async_op=True`) is not `blocking`: the rank goes on, and a separate wait span shows when it waited. `ranks` are the members
+    of the process group that the call named: () if it named none.
     """
 
     op: str
@@ -69,6 +70,7 @@ class Collective:
     end_s: float
     ended: bool = True
     blocking: bool = True
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

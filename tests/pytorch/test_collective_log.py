@@ -64,6 +64,19 @@ def test_a_collective_into_one_tensor_is_one_event_with_the_bytes_of_its_input()
     assert mine == times * [("all_gather_single", 12), ("reduce_scatter_single", 24)]
 
 
+def test_a_collective_of_a_group_names_the_ranks_of_the_group():
+    def in_rows():
+        dist.init_process_group("gloo")
+        rows = [dist.new_group([0, 1]), dist.new_group([2])]
+        dist.all_reduce(torch.ones(2), group=rows[dist.get_rank() // 2])
+        dist.all_reduce(torch.ones(2), dist.ReduceOp.SUM, rows[dist.get_rank() // 2])
+        dist.all_reduce(torch.ones(2))
+
+    collectives = launch(in_rows, 3).trace.collectives
+    named = [[c.ranks for c in collectives if c.rank == rank and c.op == "all_reduce"] for rank in range(3)]
+    assert named == [[(0, 1), (0, 1), ()], [(0, 1), (0, 1), ()], [(2,), (2,), ()]]
+
+
 def test_a_pytorch_with_the_older_names_alone_is_recorded_too():
     def on_the_older_names():
         for module in (dist, distributed_c10d):

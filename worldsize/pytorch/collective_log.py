@@ -8,6 +8,7 @@ threads other than the rank's own.
 """
 
 import functools
+import inspect
 import itertools
 import os
 import threading
@@ -66,7 +67,7 @@ class CollectiveLog:
     def __init__(self, rank: int, origin_s: float) -> None:
         self.rank, self._origin_s = rank, origin_s
         self._rows: list[Collective] = []
-        self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, start
+        self._open: dict[int, tuple[str, int, float, tuple[int, ...]]] = {}  # by call: operation, bytes, start, group's ranks
         self._begun: set[int] = set()  # open calls that have returned: the rank goes on meanwhile
         self._numbers = itertools.count()
         self._waits: list[Span] = []
@@ -149,8 +150,8 @@ class CollectiveLog:
     def rows(self) -> tuple[Collective, ...]:
         """Return the collectives that ended, then the open ones, up to this moment."""
         found = list(self._rows)
-        for number, (op, size_bytes, start_s) in self._open.copy().items():
-            found.append(self._row(op, size_bytes, start_s, ended=False, blocking=number not in self._begun))
+        for number, call in self._open.copy().items():
+            found.append(self._row(*call, ended=False, blocking=number not in self._begun))
         return tuple(found)
 
     def waits(self) -> tuple[Span, ...]:
@@ -167,17 +168,23 @@ class CollectiveLog:
         waiting = self._waiting
         if waiting is not None and waiting[1] <= latest_s:
             return waiting[0]
-        for number, (op, _, start_s) in self._open.copy().items():
+        for number, (op, _, start_s, _) in self._open.copy().items():
             if start_s <= latest_s and number not in self._begun:
                 return op
         return ""
 
     def _recorded(self, name: str, original: Callable) -> Callable:
+        parameters = list(inspect.signature(original).parameters)
+
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             size_bytes = _size(args, kwargs, *_INPUT.get(name, (0, "")))
+            group = {**dict(zip(parameters, args, strict=False)), **kwargs}.get("group")
+            ranks = ()
+            if isinstance(group, dist.ProcessGroup):
+                ranks = tuple(distributed_c10d._world.pg_group_ranks.get(group, ()))
             number = next(self._numbers)
-            self._open[number] = name, size_bytes, time.monotonic()
+            self._open[number] = name, size_bytes, time.monotonic(), ranks
             thread, began_ns = threading.get_ident(), time.time_ns()
             own = thread == self._thread
             self.calls += 1
@@ -341,9 +348,11 @@ class CollectiveLog:
         del self._open[number]
         self._begun.discard(number)
 
-    def _row(self, op: str, size_bytes: int, start_s: float, ended: bool, blocking: bool = True) -> Collective:
+    def _row(
+        self, op: str, size_bytes: int, start_s: float, ranks: tuple[int, ...], ended: bool, blocking: bool = True
+    ) -> Collective:
         end_s = time.monotonic()
-        return Collective(op, size_bytes, self.rank, start_s - self._origin_s, end_s - self._origin_s, ended, blocking)
+        return Collective(op, size_bytes, self.rank, start_s - self._origin_s, end_s - self._origin_s, ended, blocking, ranks)
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
