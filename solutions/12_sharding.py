@@ -100,11 +100,11 @@ def dense(x, weight, bias, grad):
 # %%
 torch.manual_seed(12)
 x, grad = torch.randn(2, 32, width, dtype=torch.float64)
-weight, none = torch.randn(width, width, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-y, grad_x, *_ = dense(x, weight, none, grad)
+weight, no_bias = torch.randn(width, width, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+y, grad_x, *_ = dense(x, weight, no_bias, grad)
 
-rows = [dense(x, w, none, g) for w, g in zip(weight.tensor_split(ranks), grad.tensor_split(ranks, 1))]
-columns = [dense(part, w, none, grad) for part, w in zip(x.tensor_split(ranks, 1), weight.tensor_split(ranks, 1))]
+rows = [dense(x, w, no_bias, g) for w, g in zip(weight.tensor_split(ranks), grad.tensor_split(ranks, 1))]
+columns = [dense(part, w, no_bias, grad) for part, w in zip(x.tensor_split(ranks, 1), weight.tensor_split(ranks, 1))]
 
 def how(parts, whole):
     side_by_side = torch.cat(parts, dim=1)
@@ -641,8 +641,8 @@ lab.predict(
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
-    Each rank keeps only the state of its own part of the weights, not a slice of a larger one. A step is one reduce-scatter and
-    one all-gather. Returns that state. In the check the other ranks' parts of `weights` are NaN at the start.
+    Each rank keeps only the state of its own part of the weights, not a slice of a larger tensor. A step is one reduce-scatter
+    and one all-gather. Returns that state. In the check the other ranks' parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
     ### BEGIN SOLUTION
@@ -1594,7 +1594,7 @@ for c in run.trace.collectives:
 
 # %% [markdown]
 # Inside a row: the all-gather of the weights and the reduce-scatter of their gradients. Across rows: an all-reduce, of a shard
-# alone. With rows as long as a machine has cards, the slow links carry that much less.
+# alone. If a row is a machine with n cards, each rank adds up only one n-th of the gradients over the slow links.
 #
 # And both cuts in one library: `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension of a mesh with
 # named dimensions; over the other, `fully_shard` cuts what is left. Which part of `up` does a rank hold then?

@@ -1,7 +1,7 @@
 """Two layers cut over ranks: the first by its outputs, the second by its inputs, and one all-reduce at the end.
 
 A rectangle's sides grow with the square roots of the matrix's rows and columns, so that small ones are seen; a rank's part
-has its colour and hatch. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, figure 3. The backward pass, which is
+has its colour. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, figure 3. The backward pass, which is
 not drawn, needs one more all-reduce.
 """
 
