@@ -455,8 +455,6 @@ figures.descents(
 
 # %%
 # Helper: the same runs with several seeds, in simulated time
-seeds = range(1, 1 + trainings)
-
 def simulated(server, n, pace, seed, *settings):
     """The history of a run in simulated time; None where the server is not yet written."""
     return history(simulate(play, n + 1, args=(server, pace, *settings), seed=seed))
@@ -477,7 +475,7 @@ def reached(points, goal):
     """The seconds until the loss was first at the goal or below it; None where it never was."""
     return next((seconds for _, seconds, excess in points or [] if excess <= goal), None)
 
-goal = excess(0 * best) / 10
+goal, seeds = excess(0 * best) / 10, range(1, 1 + trainings)
 waiting = [simulated(sync_server, workers, slowed(behind), seed, 40, rate) for seed in seeds]
 going_on = [simulated(async_server, workers, slowed(behind), seed, 360, rate) for seed in seeds]
 ratios = [times(reached(one, goal), reached(other, goal)) for one, other in zip(waiting, going_on)]
