@@ -32,7 +32,9 @@ QUICK: dict[str, dict[str, Any]] = {
         "goal": 45, "most_steps": 100, "norm_rows": [2, 8],
         "below_critical": [64, 32, 16], "rate_goal": 50,
     },
-    "14": {"seeds": [0, 1], "steps": 16, "hidden": 32, "many": [4, 16], "bandwidths": ["10 MB/s", "1 GB/s"]},
+    "14": {
+        "seeds": [0, 1], "steps": 16, "hidden": 32, "alone": [1, 4, 16], "many": [4, 16], "bandwidths": ["10 MB/s", "1 GB/s"],
+    },
     "15": {"kills": 60, "steps": 12, "dies_at": 8, "day_s": 4.0, "lucky_days": 30},
     "16": {
         "steps": 4, "elements": 64_000, "machines": 10, "far_ranks": [2, 4, 8, 16, 64], "race_ranks": [16, 64],

@@ -88,9 +88,23 @@ answers.mistake("leaves_a_step_out_alone", {
         if part.isfinite().all():
             mean = all_reduce(fabric, part).float()
     """,
-}, "3 ranks")
+}, "3 ranks", "In each step all ranks add up")
 answers.mistake("looks_for_inf_alone", {"if mean.isfinite().all():": "if not mean.isinf().any():"},
     "3 ranks", "inf − inf is NaN, and isinf does not see it")
+answers.mistake("looks_for_nan_alone", {"if mean.isfinite().all():": "if not mean.isnan().any():"},
+    "3 ranks", "A step went through with inf: isnan does not see it")
+answers.mistake("asks_the_float16_sum", {
+    "all_reduce(fabric, part).float()": "all_reduce(fabric, part)",
+    "if mean.isfinite().all():": "if mean.sum().isfinite():",
+    "(mean / scale)": "(mean.float() / scale)",
+}, "all numbers of its mean are finite: their sum overflows in float16")
+answers.mistake("moves_what_is_finite", {
+    "weights = weights - rate * (mean / scale)": "",
+    "if mean.isfinite().all():": """
+        weights = torch.where(mean.isfinite(), weights - rate * (mean / scale), weights)
+        if mean.isfinite().all():
+    """,
+}, "3 ranks", "A step that is left out moved the weights whose numbers are finite")
 answers.mistake("takes_every_step", {"if mean.isfinite().all():": "if True:"},
     "3 ranks", "A mean with inf or NaN was taken for a good step")
 answers.mistake("divides_the_sum", {
@@ -107,6 +121,9 @@ answers.mistake("unscales_before_the_sum", {
 }, "3 ranks", "The smallest numbers alone are wrong")
 answers.mistake("never_unscales", {"(mean / scale)": "mean"},
     "3 ranks", "divide the mean by the scale that the gradient was asked for")
+answers.mistake("unscales_by_the_first_scale",
+    {"good, scales = 0, []": "good, scales, first = 0, [], scale", "(mean / scale)": "(mean / first)"},
+    "3 ranks", "The mean was divided by the first scale")
 answers.mistake("unscales_by_the_next_scale", {
     """
         if mean.isfinite().all():
@@ -140,12 +157,28 @@ answers.mistake("hands_out_float32_weights", {"weights.half()": "weights"},
     "gradient: expected the weights as float16, got float32")
 answers.mistake("has_no_rate", {"rate * (mean / scale)": "mean / scale"}, "3 ranks", "The rate was left out")
 answers.mistake("never_halves", {"scale /= 2": "pass"}, "3 ranks", "The scale stayed as it was")
+answers.mistake("halves_twice", {"scale /= 2": "scale /= 4"}, "3 ranks", "The scale fell to a quarter")
+answers.mistake("doubles_what_it_has_just_halved", {"if good == patience:": "if good % patience == 0:"},
+    "3 ranks", "0 % patience is 0")
+answers.mistake("stops_at_1", {"scale /= 2": "scale = max(scale / 2, 1.0)"},
+    "scale 2, ", "The scale stopped at 1: halve it there too")
+answers.mistake("stops_at_65_536", {"scale *= 2": "scale = min(scale * 2, 65_536.0)"},
+    "scale 32,768", "The scale stopped at 65,536")
+answers.mistake("stops_at_2_to_the_power_of_24", {"scale *= 2": "scale = min(scale * 2, 2.0**24)"},
+    "scale 8,388,608", "The scale stopped at 16,777,216")
 answers.mistake("never_doubles", {"scale *= 2": "pass"}, "3 ranks", "The scale never grew")
 answers.mistake("doubles_when_all_good_steps_are_enough", {"scale /= 2\ngood = 0": "scale /= 2"},
     "3 ranks", "A step that was left out ends the row")
 answers.mistake("doubles_at_every_step_from_then_on",
     {"if good == patience:\n    scale *= 2\n    good = 0": "if good >= patience:\n    scale *= 2"},
     "3 ranks", "A scale that has just doubled needs `patience` good steps more")
+answers.mistake("doubles_by_the_number_of_the_step", {
+    "for _ in range(steps):": "for step in range(steps):",
+    "if good == patience:": "if good and (step + 1) % patience == 0:",
+}, "3 ranks", "where `patience` divides the number of the step")
+answers.mistake("doubles_by_the_number_of_any_step", {
+    "for _ in range(steps):": "for step in range(steps):", "if good == patience:": "if step % patience == 0:",
+}, "3 ranks", "where `patience` divides the number of the step")
 answers.mistake("doubles_one_step_late", {"good == patience": "good == patience + 1"}, "3 ranks", "one step too late")
 answers.mistake("doubles_one_step_early", {"good == patience": "good >= patience - 1 > 0"}, "one step too early")
 answers.mistake("notes_the_scale_after_the_step", {
@@ -164,6 +197,8 @@ answers.mistake("tries_a_step_again", {"for _ in range(steps):": "while good < s
     "gradient: expected a call in each of 24 steps, got one more")
 answers.mistake("sends_float32", {"scale) / fabric.world_size": "scale).float() / fabric.world_size"},
     "the weights are right, but", "2 x", "Did the gradients travel as float32?")
+answers.mistake("adds_up_in_bfloat16", {"all_reduce(fabric, part)": "all_reduce(fabric, part.bfloat16())"},
+    "as after a sum in bfloat16, which has 8 bits")
 answers.mistake("sends_a_flag_too", {
     "mean = all_reduce(fabric, part).float()": """
         mean = all_reduce(fabric, part).float()

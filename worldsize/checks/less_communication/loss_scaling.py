@@ -18,11 +18,12 @@ from worldsize.checks.kit.expected import Expected, Mistakes
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
 from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import close, differing, first_slip, lone_number, other_than_tuple, shown
+from worldsize.checks.kit.values import close, differing, lone_number, other_than_tuple, shown
 from worldsize.checks.less_communication.scaled_training import (
     PLAIN,
     SLOW,
     TINY,
+    Doubled,
     Left,
     Mean,
     ScaledResult,
@@ -40,6 +41,8 @@ STEPS = "the mean is unscaled in float32, and moves float32 weights"
 BYTES = "one all-reduce a step, 2 bytes a number"
 ROUNDING = 1e-3  # a mistake moves a slow weight by five times as much; sums in float16 differ by a fifth of it
 NEAR_ZERO = 1e-10  # tiny weights end near 1e-6
+_IN_EACH_STEP = "In each step all ranks add up, also where a rank's own gradient is not finite: its inf is how the others learn."
+BFLOAT16 = 2.0**-7  # the largest error of a weight's way after sums in bfloat16; it hits numbers of all kinds alike
 
 
 @exercise({SCALES: 0.25, STEPS: 0.5, BYTES: 0.25}, seen={BYTES: evidence.MESSAGES}, waits=BYTES)
@@ -56,6 +59,9 @@ def scaled_steps(arena: Arena, fn: Callable) -> Iterator[Case]:
         draw(2, 24, 2),
         draw(4, 6, 100, scale=25_600.0, loud=0),  # each rank's numbers are finite, their sum is not
         draw(5, 20, 3),
+        draw(2, 20, 2, crosses=1.0),  # no scale is too small, or too large
+        draw(2, 24, 2, crosses=65_536.0),
+        draw(2, 24, 2, crosses=2.0**24),
         draw(1, 10, 1),
         draw(2, 1, 1),
         draw(2, 3, 2, numbers=70_001),  # its messages exceed 128 KiB, which no wire copies
@@ -68,9 +74,9 @@ def scaled_steps(arena: Arena, fn: Callable) -> Iterator[Case]:
         run = partial(arena.ranks, fn, inputs, *more, driver=less_communication.scaled_gradients)
         name = (
             f"{ranks_in_words(task.world_size)}, {task.start.size:,} weights, {count(task.steps, 'step')}, scale "
-            f"{task.scale:g}, patience {task.patience}"
+            f"{_in_digits(task.scale)}, patience {task.patience}"
         )
-        yield Case(name, run, partial(_examine, task))
+        yield Case(name, run, partial(_examine, task), advice={"deadlock": _IN_EACH_STEP})
 
 
 def _examine(task: ScaledTraining, ended: ArenaResult) -> dict[str, Complaint]:
@@ -112,6 +118,13 @@ def _by_kind(task: ScaledTraining, rank: int, got: object, right: np.ndarray) ->
             "the mean that all ranks have."
         )
     kinds = task.kinds
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.abs(got - right) / np.abs(right - task.start)
+    if off.max() <= BFLOAT16 and off[kinds != TINY].max() > off[kinds == TINY].max() / 5:
+        return (
+            "Each number has moved by less than 1 % too much or too little, as after a sum in bfloat16, which has 8 bits for its "
+            "digits. float16 has 11: add up float16."
+        )
     if (kinds[differing(got, right, ROUNDING, NEAR_ZERO)] == TINY).all():
         return (
             "The smallest numbers alone are wrong: float16 holds them only while they are scaled. Was something unscaled in "
@@ -132,8 +145,8 @@ def _scales_apart(task: ScaledTraining, read: Sequence[list[float] | None]) -> C
         if row and read[0] and len(row) == len(read[0]) == task.steps and row != read[0]:
             step = next(k for k, (one, other) in enumerate(zip(row, read[0], strict=True)) if one != other)
             return (
-                f"in step {step} rank 0 used the scale {read[0][step]:g} and rank {rank} {row[step]:g}: what overflows on one "
-                "rank must stop all. Look at the mean, which all ranks have, not at a rank's own gradient."
+                f"in step {step} rank 0 used the scale {_in_digits(read[0][step])} and rank {rank} {_in_digits(row[step])}: what "
+                "overflows on one rank must stop all. Look at the mean, which all ranks have, not at a rank's own gradient."
             )
     return None
 
@@ -161,9 +174,14 @@ def _wrong_scales(
             return f"rank {rank}: expected {count(len(right), 'scale')}, one a step, got {len(got)}. {words}".rstrip()
 
         step = next(k for k, (one, other) in enumerate(zip(got, right, strict=True)) if not close(one, other))
-        named = first_slip(partial(_alike, got), _scale_slips(task, ended))
-        return f"rank {rank}: expected the scale {right[step]:g} in step {step}, got {got[step]:g}. {named}".rstrip()
+        named = next((words for words, given in _scale_slips(task, ended) if _alike(got, given)), "")
+        expected = f"rank {rank}: expected the scale {_in_digits(right[step])} in step {step}, got {_in_digits(got[step])}"
+        return f"{expected}. {named}".rstrip()
     return None
+
+
+def _in_digits(scale: float) -> str:
+    return f"{scale:,.0f}" if scale.is_integer() else f"{scale:g}"
 
 
 def _alike(got: list[float], right: list[float]) -> bool:
@@ -171,14 +189,35 @@ def _alike(got: list[float], right: list[float]) -> bool:
 
 
 _SUM_OVERFLOWS = "The sum overflowed where each rank's numbers are finite: divide by the number of ranks before you add up."
+_NO_MOST = "double it there too, no scale is too large while the mean is finite."
+_BY_STEP = (
+    "The scale doubled where `patience` divides the number of the step: count good steps in a row, from 0 after each step that "
+    "is left out."
+)
 _SCALES_NAMED = {
-    ScalingMistake(falls=1.0): "The scale stayed as it was where the mean was not finite: halve it.",
+    ScalingMistake(falls=1.0): (
+        "The scale stayed as it was where the mean was not finite: halve it, and double none that has just been halved (0 good "
+        "steps are no row, though 0 % patience is 0)."
+    ),
+    ScalingMistake(falls=0.25): "The scale fell to a quarter where the mean was not finite: halve it, once.",
+    ScalingMistake(least=1.0): "The scale stopped at 1: halve it there too, no scale is too small.",
+    ScalingMistake(most=2.0**16): f"The scale stopped at 65,536: {_NO_MOST}",
+    ScalingMistake(most=2.0**24): f"The scale stopped at 16,777,216: {_NO_MOST}",
     ScalingMistake(grows=1.0): "The scale never grew: double it after `patience` good steps in a row.",
     ScalingMistake(resets=False): "A step that was left out ends the row: count good steps from 0 after it.",
     ScalingMistake(starts_anew=False): "A scale that has just doubled needs `patience` good steps more: count from 0 again.",
     ScalingMistake(patience=1): "The scale doubled one step too late: it doubles after `patience` good steps in a row.",
     ScalingMistake(patience=-1): "The scale doubled one step too early: it doubles after `patience` good steps in a row.",
+    ScalingMistake(doubled=Doubled.BY_STEP): _BY_STEP,
+    ScalingMistake(doubled=Doubled.BY_STEP_FROM_0): _BY_STEP,
+    ScalingMistake(doubled=Doubled.BY_ANY_STEP): _BY_STEP,
+    ScalingMistake(doubled=Doubled.BY_ANY_STEP_FROM_0): _BY_STEP,
     ScalingMistake(mean=Mean.SUM_DIVIDED): _SUM_OVERFLOWS,
+    ScalingMistake(left=Left.SUM_NOT_FINITE): (
+        "A step was left out though all numbers of its mean are finite: their sum overflows in float16. Ask isfinite of each "
+        "number."
+    ),
+    ScalingMistake(left=Left.NAN): "A step went through with inf: isnan does not see it. isfinite sees inf and NaN.",
     ScalingMistake(left=Left.INFINITE): (
         "A step went through with NaN: inf − inf is NaN, and isinf does not see it. isfinite sees both."
     ),
@@ -189,18 +228,23 @@ _SCALES_NAMED = {
 }
 
 
-def _scale_slips(task: ScaledTraining, ended: ScaledResult) -> dict[str, list[float]]:
-    found = {words: trained(task, mistake)[0].scales for mistake, words in _SCALES_NAMED.items()}
-    return found | {
-        "These are the scales after each step: note the one that the step used.": [*ended.scales[1:], ended.next_scale],
-        "This is the scale of the first step for each: note what each step used.": [task.scale] * task.steps,
-    }
+def _scale_slips(task: ScaledTraining, ended: ScaledResult) -> Iterator[tuple[str, list[float]]]:
+    for mistake, words in _SCALES_NAMED.items():
+        yield words, trained(task, mistake)[0].scales
+    yield "These are the scales after each step: note the one that the step used.", [*ended.scales[1:], ended.next_scale]
+    yield "This is the scale of the first step for each: note what each step used.", [task.scale] * task.steps
 
 
 _NAMED = {
     ScalingMistake(unscaled=Unscaled.NEVER): "The mean was not unscaled: divide it by the scale that the gradient was asked for.",
     ScalingMistake(unscaled=Unscaled.BY_NEXT): (
         "The mean was divided by the scale of the next step: unscale it before you change the scale."
+    ),
+    ScalingMistake(unscaled=Unscaled.BY_FIRST): (
+        "The mean was divided by the first scale: divide it by the one that this step's gradient was asked for."
+    ),
+    ScalingMistake(keeps_finite=True): (
+        "A step that is left out moved the weights whose numbers are finite: leave out all of it."
     ),
     ScalingMistake(mean=Mean.SUM_DIVIDED): _SUM_OVERFLOWS,
     ScalingMistake(mean=Mean.SUM): "The ranks' gradients were added up and not divided by the number of ranks.",
@@ -234,5 +278,5 @@ def _needed(task: ScaledTraining) -> NeededBytes:
             n * right // 2: "Every rank sent its gradient to every other: an all-reduce sends 2 (n − 1)/n of it.",
         },
         "In each step, also one that is left out, add up the scaled float16 gradients, and send nothing else.",
-        "A step is missing its sum: all ranks add up in each step, also in one that is left out.",
+        f"A step is missing its sum. {_IN_EACH_STEP}",
     )

@@ -6,7 +6,7 @@ while they are scaled; and a `loud` one, which overflows at any scale that the t
 (`loss_scaling`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import pairwise
 
@@ -67,6 +67,7 @@ class Unscaled(Enum):
 
     IN_FLOAT32 = auto()
     BY_NEXT = auto()  # by the scale of the next step
+    BY_FIRST = auto()  # by the scale that was handed in
     NEVER = auto()
 
 
@@ -75,8 +76,20 @@ class Left(Enum):
 
     NOT_FINITE = auto()
     OWN_NOT_FINITE = auto()  # by its own gradient, before the sum
+    SUM_NOT_FINITE = auto()  # by the mean's sum in float16, which overflows where all numbers are finite
     INFINITE = auto()  # NaN goes through
+    NAN = auto()  # inf goes through
     NEVER = auto()
+
+
+class Doubled(Enum):
+    """The steps after which the scale doubles; IN_A_ROW is right, the others go by the number of the step."""
+
+    IN_A_ROW = auto()
+    BY_STEP = auto()  # good ones whose number `patience` divides, counted from 1
+    BY_STEP_FROM_0 = auto()
+    BY_ANY_STEP = auto()  # also those that are left out
+    BY_ANY_STEP_FROM_0 = auto()
 
 
 @dataclass(frozen=True)
@@ -86,8 +99,12 @@ class ScalingMistake:
     mean: Mean = Mean.EACH_DIVIDED
     unscaled: Unscaled = Unscaled.IN_FLOAT32
     left: Left = Left.NOT_FINITE
+    keeps_finite: bool = False  # a step that is left out moves the weights whose numbers are finite
     falls: float = 0.5
     grows: float = 2.0
+    least: float = 0.0
+    most: float = np.inf
+    doubled: Doubled = Doubled.IN_A_ROW
     patience: int = 0  # steps more than asked
     resets: bool = True  # a step that was left out ends the row of good ones
     starts_anew: bool = True  # a scale that has doubled needs a whole row of good steps again
@@ -124,13 +141,15 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
                 skipped = _is_left_out(mistake.left, own[rank], mean)
                 good[rank] = (0 if mistake.resets else good[rank]) if skipped else good[rank] + 1
                 if skipped:
-                    scales[rank] *= mistake.falls
-                elif good[rank] >= task.patience + mistake.patience:
-                    scales[rank] *= mistake.grows
+                    scales[rank] = max(scale * mistake.falls, min(scale, mistake.least))
+                if _doubles(task, mistake, step, good[rank], skipped):
+                    scales[rank] = min(scales[rank] * mistake.grows, max(scale, mistake.most))
                     good[rank] = 0 if mistake.starts_anew else good[rank]
-                if not skipped:
-                    moved = rate * _unscaled(mean, scale, scales[rank], mistake.unscaled)
-                    weights[rank] = weights[rank] - moved.astype(np.float32)
+                if skipped and not mistake.keeps_finite:
+                    continue
+                moved = rate * _unscaled(mean, scale, scales[rank], task.scale, mistake.unscaled)
+                moves = np.isfinite(mean) if mistake.keeps_finite else True
+                weights[rank] = np.where(moves, weights[rank] - moved.astype(np.float32), weights[rank])
     return list(map(ScaledResult, weights, used, before, scales))
 
 
@@ -162,27 +181,57 @@ def _is_left_out(left: Left, own: np.ndarray, mean: np.ndarray) -> bool:
         return False
     if left is Left.INFINITE:
         return bool(np.isinf(mean).any())
+    if left is Left.NAN:
+        return bool(np.isnan(mean).any())
+    if left is Left.SUM_NOT_FINITE:
+        return not np.isfinite(mean.astype(np.float32).sum().astype(np.float16))
     return not np.isfinite(own if left is Left.OWN_NOT_FINITE else mean).all()
 
 
-def _unscaled(mean: np.ndarray, scale: float, following: float, how: Unscaled) -> np.ndarray:
-    if how is Unscaled.NEVER:
-        return mean.astype(np.float32)
-    return mean.astype(np.float32) / np.float32(following if how is Unscaled.BY_NEXT else scale)
+def _doubles(task: ScaledTraining, mistake: ScalingMistake, step: int, good: int, skipped: bool) -> bool:
+    any_step = mistake.doubled in (Doubled.BY_ANY_STEP, Doubled.BY_ANY_STEP_FROM_0)
+    if skipped and not any_step:
+        return False
+    if mistake.doubled is Doubled.IN_A_ROW:
+        return good >= task.patience + mistake.patience
+    first = 0 if mistake.doubled in (Doubled.BY_STEP_FROM_0, Doubled.BY_ANY_STEP_FROM_0) else 1
+    return (step + first) % task.patience == 0
+
+
+def _unscaled(mean: np.ndarray, scale: float, following: float, first: float, how: Unscaled) -> np.ndarray:
+    by = {Unscaled.NEVER: 1.0, Unscaled.BY_NEXT: following, Unscaled.BY_FIRST: first}.get(how, scale)
+    return mean.astype(np.float32) / np.float32(by)
 
 
 def draw_training(
     generator: np.random.Generator, n: int, steps: int, patience: int, numbers: int = 13, scale: float = 4096.0,
-    loud: float = 0.25,
+    loud: float = 0.25, crosses: float | None = None,
 ) -> ScaledTraining:  # fmt: skip
     """Draw a training in which a share `loud` of the steps overflows on a rank, until it `_tells`.
 
-    Raises AssertionError as `drawn_until`.
+    `crosses`: a scale that the training falls below, if it is 1 or less, or else rises above. The gradients are then of such a
+    size that it begins near there. Raises AssertionError as `drawn_until`.
     """
+    unit = 1.0
+    if crosses is not None:
+        begins = crosses * 2 if crosses <= 1 else crosses / 2
+        scale, unit = begins, scale / begins
     return drawn_until(
-        lambda task: _tells(task, telling=loud > 0 and n > 1 and steps > 12),
-        lambda: _drawn(generator, n, steps, patience, numbers, scale, loud),
+        lambda task: _tells(task, unit, crosses, telling=loud > 0 and n > 1 and steps > 12),
+        lambda: _in_units(_drawn(generator, n, steps, patience, numbers, scale * unit, loud), unit),
         f"scaled_steps for {n} ranks, {steps} steps",
+    )
+
+
+def _in_units(task: ScaledTraining, unit: float) -> ScaledTraining:
+    """Return the same training with gradients times `unit`, a power of two: its weights are the same, to the last bit."""
+    larger = np.float32(unit)
+    return replace(
+        task,
+        slopes=[slope * larger for slope in task.slopes],
+        pushes=[push * larger for push in task.pushes],
+        rate=task.rate / unit,
+        scale=task.scale / unit,
     )
 
 
@@ -212,18 +261,20 @@ def _drawn(
     return ScaledTraining(start.astype(np.float32), slopes, pushes, 0.1, scale, patience)
 
 
-def _tells(task: ScaledTraining, telling: bool) -> bool:
+def _tells(task: ScaledTraining, unit: float, crosses: float | None, telling: bool) -> bool:
     """Return whether no overflow is a matter of rounding; and, if `telling`, whether every kind of event happens."""
     ended = trained(task)[0]
-    if min(ended.scales) < LEAST_SCALE or not np.isfinite(ended.weights).all():
+    if min(ended.scales) * unit < LEAST_SCALE or not np.isfinite(ended.weights).all():
+        return False
+    if crosses is not None and not min(ended.scales) < crosses < max(ended.scales):
         return False
 
     infinite, cancelled = 0, 0
     for step, (scale, weights) in enumerate(zip(ended.scales, ended.before, strict=True)):
-        sizes = [np.abs(task.slopes[r] * weights + task.pushes[r][step]).astype(float) * scale for r in range(task.world_size)]
-        if any(np.any((LARGEST / MARGIN < s) & (s < LARGEST * MARGIN)) for s in (*sizes, np.sum(sizes, axis=0))):
+        sizes = np.abs(_exact(task, step, weights)) * scale
+        if _is_near_the_largest(sizes) or _is_near_the_largest(sizes.sum(axis=0)):
             return False
-        over = [rank for rank, s in enumerate(sizes) if (s > LARGEST).any()]
+        over = [rank for rank in range(task.world_size) if (sizes[rank] > LARGEST).any()]
         infinite += over not in ([], [0]) and len(over) == 1
         cancelled += len(over) > 1
 
@@ -231,5 +282,27 @@ def _tells(task: ScaledTraining, telling: bool) -> bool:
         return True
     grows = sum(after > before for before, after in pairwise(ended.scales))
     falls = sum(after < before for before, after in pairwise(ended.scales))
-    counts_on = trained(task, ScalingMistake(resets=False))[0].scales  # past a step that is left out
-    return bool(infinite and cancelled and grows > 1 and falls > 1 and ended.scales != counts_on)
+    if not (infinite and cancelled and grows > 1 and falls > 1):
+        return False
+
+    others = (ScalingMistake(resets=False), ScalingMistake(left=Left.NAN), ScalingMistake(doubled=Doubled.BY_STEP))
+    if any(ended.scales == trained(task, mistake)[0].scales for mistake in others):
+        return False
+    by_sum = trained(task, ScalingMistake(left=Left.SUM_NOT_FINITE))[0]
+    sums = [
+        _exact(task, step, weights).mean(axis=0).sum() * scale
+        for step, (scale, weights) in enumerate(zip(by_sum.scales, by_sum.before, strict=True))
+    ]
+    # the scale of three ranks seldom grows until the sum of a mean's numbers overflows
+    return not _is_near_the_largest(np.array(sums)) and (task.world_size > 2 or ended.scales != by_sum.scales)
+
+
+def _exact(task: ScaledTraining, step: int, weights: np.ndarray) -> np.ndarray:
+    """Return all ranks' gradients before they are scaled and rounded, [ranks, numbers]."""
+    return np.stack([slope * weights + push[step] for slope, push in zip(task.slopes, task.pushes, strict=True)]).astype(float)
+
+
+def _is_near_the_largest(sizes: np.ndarray) -> bool:
+    """Return whether a rounding might decide if one of these numbers overflows in float16."""
+    sizes = np.abs(sizes)
+    return bool(np.any((LARGEST / MARGIN < sizes) & (sizes < LARGEST * MARGIN)))
