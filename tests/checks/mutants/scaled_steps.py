@@ -88,7 +88,7 @@ answers.mistake("leaves_a_step_out_alone", {
         if part.isfinite().all():
             mean = all_reduce(fabric, part).float()
     """,
-}, "3 ranks", "In each step all ranks add up")
+}, "3 ranks", ("In each step all ranks add up", "what overflows on one rank must stop all"))
 answers.mistake("looks_for_inf_alone", {"if mean.isfinite().all():": "if not mean.isinf().any():"},
     "3 ranks", "inf − inf is NaN, and isinf does not see it")
 answers.mistake("looks_for_nan_alone", {"if mean.isfinite().all():": "if not mean.isnan().any():"},
