@@ -104,7 +104,7 @@ answers.mistake("moves_what_is_finite", {
         weights = torch.where(mean.isfinite(), weights - rate * (mean / scale), weights)
         if mean.isfinite().all():
     """,
-}, "3 ranks", "A step that is left out moved the weights whose numbers are finite")
+}, "3 ranks", ("A step that is left out moved the weights whose numbers are finite", "(the weights), got"))
 answers.mistake("takes_every_step", {"if mean.isfinite().all():": "if True:"},
     "3 ranks", "A mean with inf or NaN was taken for a good step")
 answers.mistake("divides_the_sum", {
