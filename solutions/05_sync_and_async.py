@@ -476,9 +476,9 @@ def reached(points, goal):
     return next((seconds for _, seconds, excess in points or [] if excess <= goal), None)
 
 goal, seeds = excess(0 * best) / 10, range(1, 1 + trainings)
-waiting = [simulated(sync_server, workers, slowed(behind), seed, 40, rate) for seed in seeds]
-going_on = [simulated(async_server, workers, slowed(behind), seed, 360, rate) for seed in seeds]
-ratios = [times(reached(one, goal), reached(other, goal)) for one, other in zip(waiting, going_on)]
+sync_curves = [simulated(sync_server, workers, slowed(behind), seed, 40, rate) for seed in seeds]
+async_curves = [simulated(async_server, workers, slowed(behind), seed, 360, rate) for seed in seeds]
+ratios = [times(reached(one, goal), reached(other, goal)) for one, other in zip(sync_curves, async_curves)]
 lab.measure("sooner", over_seeds("synchronous seconds / asynchronous seconds", ratios))
 if None not in ratios:
     print(f"the largest is {max(ratios) / min(ratios):.1f} times the smallest: what would a single run have told?")
@@ -504,7 +504,7 @@ def last_third(points):
 def jitter(points):
     return points and torch.tensor(last_third(points)).std().item()
 
-ratios = [times(jitter(one), jitter(other)) for one, other in zip(going_on, waiting)]
+ratios = [times(jitter(one), jitter(other)) for one, other in zip(async_curves, sync_curves)]
 lab.measure("jitter", over_seeds("asynchronous jitter / synchronous jitter", ratios))
 
 # %% [markdown]
@@ -838,7 +838,8 @@ for b, row in done.items():
 # **In one sentence:** why not as many backup workers as there are workers that count?
 #
 # <details><summary>Compare</summary>The first backup workers cut off the hiccups. A hiccup lasts several short steps, so this
-# may take a few of them. Every further one saves less time than its gradients, thrown away, are worth.</details>
+# may take a few of them. From some number on, a further one saves less time than its gradients, thrown away, are
+# worth.</details>
 
 # %% [markdown]
 # There is another price. So far all workers drew from the same examples. Now each has its own: worker r holds the r-th of
