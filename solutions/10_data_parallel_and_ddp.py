@@ -340,6 +340,9 @@ for replaced in (False, True):
 # %% [markdown]
 # The new parameter has no hook, nobody averages it, and the ranks drift apart without a word. So: build, load, move,
 # make all changes, and wrap **last**. The optimizer comes after that.
+#
+# A parameter that a step does not use never calls its hook either: DDP's next forward pass raises an error. With
+# `find_unused_parameters=True` DDP looks for such parameters in every step, which costs time.
 
 # %% [markdown]
 # ## Does DDP gather on card 0?
@@ -463,6 +466,10 @@ print("drop_last=True:", *dropping, " left out:", *sorted(set(range(10)) - set(s
 for by_all in (True, False):
     for rank, found in enumerate(launch(unequal, 2, args=(by_all,), device="cpu").results):
         print(f"divide_by_initial_world_size={by_all}, rank {rank}: mean gradients {found}")
+
+# %% [markdown]
+# <details><summary>Compare</summary>Where rank 0's third mean is 0.5, its one gradient was divided by both ranks; where it is 1, by
+# the one that was still there.</details>
 
 # %% [markdown]
 # ## A new order for every epoch
@@ -639,7 +646,7 @@ def main(shape, count, batch, epochs):
     """What every rank runs."""
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
-    torch.manual_seed(10)
+    torch.manual_seed(10)  # the same on all ranks: a model with dropout would drop the same places everywhere
     torch.set_num_threads(1)  # another number of threads adds up in another order, and rounds differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
@@ -930,10 +937,7 @@ def my_part(number):
 
 # %% [markdown]
 # Three trainings: one undisturbed; one that loses a rank in its third epoch; and a new start of that one, in new
-# processes whose first weights are different random numbers.
-
-# %%
-lab.predict("resumed", "The largest difference of a weight between the undisturbed training and the resumed one?", "")
+# processes whose first weights are different random numbers. Does the third end with the weights of the first?
 
 # %%
 whole, broken = Path(folder.name, "whole.pt"), Path(folder.name, "broken.pt")
@@ -950,7 +954,6 @@ resumed = launch(resumable, 2, args=(broken, epochs), device="cpu", seed=2)
 if resumed.state == "done":
     pairs = [(a, resumed[r]["model"][key]) for r in range(2) for key, a in undisturbed[r]["model"].items()]
     difference = max((a - b).abs().max().item() for a, b in pairs)
-    lab.measure("resumed", difference)
     print(f"the largest difference is {difference}; files:", *sorted(p.name for p in Path(folder.name).glob("*.pt")))
     print("a weight in the file is called", next(iter(resumed[0]["model"])))
 else:
@@ -1074,8 +1077,9 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 
 # %% [markdown]
 # The outlines are the messages alone; computing comes on top. Over slow links a ring should win, and by more with every
-# card. Without GPUs the emulated cards are threads, which share one Python and so compute more slowly than processes:
-# then whole steps can be further apart than their messages. On this machine itself, without slow links, messages cost
+# card. Computing that both need brings whole steps nearer together than their messages. But without GPUs the emulated cards are
+# threads, which share one Python and compute more slowly than processes: that drives the steps apart. Which weighs more in the
+# lines above? On this machine itself, without slow links, messages cost
 # little, and all wait for the same cores. PyTorch's own advice is DDP, even on one machine.
 
 # %% [markdown]

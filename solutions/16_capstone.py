@@ -603,9 +603,10 @@ lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By
 # matrix products, so no fit can tell these two apart there. See what happens to the two constants if it has to.</details>
 # <details><summary>Hint 3: where to look</summary>The models of the single node differ in width, and so in traffic per FLOP.
 # Fit all five there, and keep one of them: memory's. Fit the others to the 26, with that one known. Which of the 1,440 rows?
-# Try several choices, and print the constant of each. A constant of 0 cannot be true.</details>
-# <details><summary>Hint 4: the interval</summary>How far off, as |log(measured / forecast)|, are nine in ten of the 26? They
-# are the rows that you fitted to, and few: take the next one above, not one between.</details>
+# Try several choices, and print memory's constant for each: 0 cannot be true. (The network's is 0 there: no byte leaves the
+# node.)</details>
+# <details><summary>Hint 4: the interval</summary>Sort the 26 by |log(measured / forecast)|. Nine in ten of 26 are 23.4 rows, so
+# take the 24th, not a number between two of them: the 26 are few, and your constants were fitted to them.</details>
 
 # %% tags=["exercise:predict_steps"]
 # Exercise 16.3: from 64 GPUs to 512
@@ -782,8 +783,9 @@ if sealed:
 
 # %% [markdown]
 # So a single error is one draw of many. **The range says how well the model forecasts.** Most of it comes from one choice, the
-# rows that give memory's constant, and the 26 do not tell a good choice from a bad one. Now compare the lines by model and by
-# `tensor`: for which runs is the model weak?
+# rows that give memory's constant, and the 26 do not tell a good choice from a bad one. An interval from 26 rows is a draw too:
+# do those of the random splits hold nine in ten? Now compare the lines by model and by `tensor`: for which runs is the model
+# weak?
 #
 # And here is the trap: five free constants, all fitted to the 26.
 
@@ -1055,9 +1057,12 @@ figures.race(bars, figures.answered(asks, answer), outlines="formula")
 # %% [markdown]
 # **In one sentence:** which of these differences would you not see on four real machines?
 #
-# <details><summary>Compare</summary>Work: here four ranks share the cores of one machine, while the formula gives each its own.
-# A wait also contains the neighbor's lateness, and misses what came while this rank was late itself. The links are clocks that
-# hold messages back: there is no cable, switch or congestion.</details>
+# <details><summary>Compare</summary>Work: here each rank packs and receives its messages in Python, on the core that should work,
+# and four ranks share the cores of one machine. The formula counts neither. A wait also contains the neighbor's lateness, and
+# misses what came while this rank was late itself. The links are clocks that hold messages back: there is no cable, switch or
+# congestion.</details>
+#
+# How much of a step is work, by the formula's lines above? So does this run test the formula's work, or its bytes?
 
 # %% [markdown]
 # ## Ten thousand
@@ -1253,7 +1258,7 @@ if opened and large_gpus in plans:
 
 # %% [markdown]
 # What rests on what? **Checked:** the step's formula against 83 runs on up to 512 GPUs, all assumed to compute their layers
-# again, which your plan may not do, and on four ranks over slow links (optional); the memory formula against ZeRO's and
+# again, which your plan may not do; its bytes on four ranks over slow links (optional); the memory formula against ZeRO's and
 # Korthikanti's tables (in this course's tests).
 # **Taken from others:** Meta's failure rate, of other machines. **Assumed:** restart, storage, price, a batch that still
 # trains well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all others wait for, and how much of
@@ -1263,6 +1268,9 @@ if opened and large_gpus in plans:
 # For comparison: MegaScale reports 55.2 % of the sheet's FLOP/s on 12,288 GPUs (Jiang and others, 2024,
 # [arXiv:2402.15627](https://arxiv.org/abs/2402.15627)), with another model and batch. What share has the
 # last line of your table of GPUs, and which item of the list above may explain the gap?
+#
+# <details><summary>Compare</summary>The share is in the column “of the sheet”. MegaScale hides sums and uses chunks, which your
+# plan leaves out. Model, batch and network differ too, and no run here tells these causes apart.</details>
 
 # %% [markdown]
 # ## What PyTorch says at 10,000

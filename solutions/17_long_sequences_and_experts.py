@@ -46,7 +46,8 @@ if ranks < 2 or 8 % ranks:
 # In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A
 # **score** is the product of a query with a key; a softmax over a query's scores says how much of each value it takes.
 # A layer has several **heads**, each with queries, keys and values of its own, and with L² scores for L tokens. Films and
-# long programs have hundreds of thousands of tokens.
+# long programs have hundreds of thousands of tokens. (Fused kernels such as FlashAttention compute all scores, but never store
+# them all at once.)
 
 # %%
 lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB do all scores of one layer take?", "GB")
@@ -62,10 +63,11 @@ figures.curves(
 )
 
 # %% [markdown]
-# Twice as many tokens have four times as many scores. (Fused kernels never store all scores; the work remains.) Neither
-# cutting weights (Lab 12) nor splitting the batch (Lab 04) helps: one sequence is too long. So cut the
-# sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and values. But a query needs
-# *all* keys. Gather them all, and every rank holds everything again.
+# Twice as many tokens have four times as many scores. Neither cutting weights (Lab 12) nor splitting the batch (Lab 04) helps:
+# one sequence is too long. So cut the sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and
+# values. But a query needs *all* keys. One way: gather all keys and values before a layer works. Each rank then holds the lower
+# curve for a while. Llama 3's training does so: its layers have few key heads, and these are small. Here you write a way whose
+# memory falls with the number of ranks.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -275,21 +277,20 @@ def my_tokens(rank, world_size, length):
 check.my_tokens(my_tokens)
 
 # %%
-lab.predict("balanced", "And with your tokens: how many times as long as with even work?", "times")
-
-# %%
 def dealt_out(n):
     """All ranks' tokens; None if the exercise is not written yet."""
     run = launch(lambda fabric: my_tokens(fabric.rank, fabric.world_size, length), n)
     return [list(map(int, own)) for own in run.results] if run.state == "done" else None
 
 mine = dealt_out(ranks)
-lab.measure("balanced", seconds_of_rounds(mine)[0] / even if mine else None)
+if mine:
+    print(f"your tokens: {seconds_of_rounds(mine)[0] / even:.3f} times the time of even causal work")
 figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else figures.not_yet("Exercise 17.2")
 
 # %% [markdown]
 # Tokens dealt out one by one make a **striped** layout (Brandon and others, 2023); folded, with a part from the front
-# and one from the back for each rank, a **zigzag**, as in Llama 3's training. And are the rows still right? The
+# and one from the back for each rank, a **zigzag**, as in Llama 3's training and in PyTorch's own
+# `torch.distributed.tensor.experimental.context_parallel`. And are the rows still right? The
 # mask knows the tokens' numbers, so your ring should give the same rows as one device, in any layout.
 
 # %%
@@ -496,6 +497,9 @@ for n in far_ranks:
 work_alone = [(n, far_layer["work_s"] / n) for n in far_ranks]
 slower = [n for (n, seconds), (_, work) in zip(played["round the ring"], work_alone) if seconds > 1.01 * work]
 lab.measure("turn", slower[0] if slower else None)
+best, best_s = min(played["round the ring"], key=lambda point: point[1])
+last, last_s = played["round the ring"][-1]
+print(f"the ring takes least on {best:,} ranks, {1e3 * best_s:.2f} ms; on {last:,} it takes {1e3 * last_s:.2f} ms")
 figures.curves(
     [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
     + [figures.Curve("the work alone", predicted=work_alone)],
@@ -505,8 +509,9 @@ figures.curves(
 
 # %% [markdown]
 # A block's work falls as $\frac{1}{n^2}$, its transfer as $\frac1n$. While the work on a block takes longer than its
-# transfer, the ring costs nothing extra. On more ranks the transfer decides, and the ring hardly gets any faster. Heads can
-# be dealt out to as many ranks as there are heads, and no more.
+# transfer, the ring costs nothing extra. On more ranks the transfer decides. All $n-1$ blocks together have about the same bytes
+# on any number of ranks, but each block has its latency too. So from some number of ranks on the ring gets slower again. Heads
+# can be dealt out to as many ranks as there are heads, and no more.
 
 # %% [markdown]
 # ## Experts
@@ -531,6 +536,7 @@ lab.predict(
 
 # %% [markdown]
 # Sending is given: `exchange(fabric, parts, came)` from above. It sends `parts[r]` to rank r, and fills `came[r]` from there.
+# (PyTorch's own is `dist.all_to_all_single`, which takes the counts as `input_split_sizes` and `output_split_sizes`.)
 #
 # <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
 # of the right shape. So counts travel first.</details>
@@ -567,10 +573,11 @@ check.to_experts(to_experts)
 # %%
 # Helper: tokens of a rank, and its expert
 def mixture_task(rank, n, hot=0.0):
-    """256 tokens and the experts that they chose; `hot` is the share that wants expert 0 in any case."""
+    """256 tokens and their experts: a share `hot` wants expert 0, and the others want all experts equally often."""
     random = torch.Generator().manual_seed(100 + rank)
-    chosen = torch.randint(n, (256,), generator=random)
-    chosen[torch.rand(256, generator=random) < hot] = 0
+    chosen = torch.arange(256) % n
+    chosen[: round(256 * hot)] = 0
+    chosen = chosen[torch.randperm(256, generator=random)]
     x = torch.randn(256, width, dtype=torch.float64, generator=random)
     return {"x": x, "chosen": chosen.tolist(), "capacity": None}
 
@@ -636,7 +643,7 @@ figures.links(run)
 most = experts.capacity(256, ranks, 1.25)
 lab.predict(
     "dropped", f"Capacity 1.25 even shares: an expert takes at most {most} of a rank's 256 tokens. Half of all tokens want "
-    f"expert 0; each other one chooses evenly among all {ranks}, expert 0 too. How many % of all tokens are dropped?", "%",
+    f"expert 0; the others want all {ranks} experts equally often, expert 0 too. How many % of all tokens are dropped?", "%",
 )
 
 # %%
@@ -912,8 +919,8 @@ figures.links(backward)
 # ## Where both stand in a plan
 #
 # Lab 16 plans with three ways to cut. Here are five that cut a model or a sequence, for a layer of width 8,192, a sequence of
-# 131,072 tokens and eight ranks: the bytes that a rank sends for this layer in a forward pass. A pipeline sends the rows once
-# for all layers of a stage, here twelve. Which way would you put across the slowest links?
+# 131,072 tokens and eight ranks: the bytes, by formula, that a rank sends for this layer in a forward pass. A pipeline sends the
+# rows once for all layers of a stage, here twelve. Which way would you put across the slowest links?
 
 # %%
 tokens, wide, n, stage_layers = 131_072, 8_192, 8, 12
@@ -946,6 +953,9 @@ lab.summary()
 # ([arXiv:2205.14135](https://arxiv.org/abs/2205.14135), 2022). Brandon and others, *Striped Attention*
 # ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
 # ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Lepikhin and others, *GShard*
-# ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Fedus, Zoph and Shazeer, *Switch Transformers*
+# ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Shazeer and others, *The Sparsely-Gated Mixture-of-Experts Layer*
+# ([arXiv:1701.06538](https://arxiv.org/abs/1701.06538), 2017). Ainslie and others, *GQA*
+# ([arXiv:2305.13245](https://arxiv.org/abs/2305.13245), 2023). Llama Team, *The Llama 3 Herd of Models*
+# ([arXiv:2407.21783](https://arxiv.org/abs/2407.21783), 2024), section 3.3.2. Fedus, Zoph and Shazeer, *Switch Transformers*
 # ([arXiv:2101.03961](https://arxiv.org/abs/2101.03961), JMLR 2022). DeepSeek-AI, *DeepSeek-V3*
 # ([arXiv:2412.19437](https://arxiv.org/abs/2412.19437), 2024).

@@ -13,9 +13,7 @@ from matplotlib.patches import Rectangle
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.formulas import sharding
 
-FLOAT_BYTES = 4
 MOST_RANKS = 8
 GAP = 0.55  # between two matrices
 TALLEST, WIDEST = 1.6, 1.7  # inches of the largest matrix
@@ -23,7 +21,7 @@ TALLEST, WIDEST = 1.6, 1.7  # inches of the largest matrix
 
 @base.plain_style
 def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> Picture:
-    """Draw the layers Z = f(X A) B over `n` ranks: A cut by columns, B by rows. X is (batch, inputs), Z (batch, outputs).
+    """Draw y = relu(x upᵀ) downᵀ over `n` ranks: upᵀ cut by columns, downᵀ by rows. x is (batch, inputs), y (batch, outputs).
 
     Raises ValueError where n is not from 1 to 8, or does not divide `hidden`.
     """
@@ -38,30 +36,27 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     ax = picture.plot_area()
 
     x = 0.0
-    x = _matrix(ax, x, "X", batch, inputs, unit, 1, "whole")
+    x = _matrix(ax, x, "x", batch, inputs, unit, 1, "whole")
     x = _sign(ax, x, "·")
-    x = _matrix(ax, x, "A", inputs, hidden, unit, n, "columns")
+    x = _matrix(ax, x, "upᵀ", inputs, hidden, unit, n, "columns")
     x = _sign(ax, x, "→")
-    x = _matrix(ax, x, "f(XA)", batch, hidden, unit, n, "columns")
+    x = _matrix(ax, x, "relu(x upᵀ)", batch, hidden, unit, n, "columns")
     x = _sign(ax, x, "·")
-    x = _matrix(ax, x, "B", hidden, outputs, unit, n, "rows")
+    x = _matrix(ax, x, "downᵀ", hidden, outputs, unit, n, "rows")
     x = _sign(ax, x, "→")
-    x = _matrix(ax, x, "Z", batch, outputs, unit, n, "sum")
+    x = _matrix(ax, x, "y", batch, outputs, unit, n, "sum")
 
     ax.set_xlim(-0.05, x + 0.05)
     ax.set_ylim(-TALLEST / 2 - 0.5, TALLEST / 2 + 0.35)
     ax.set_aspect("equal")
     ax.set_axis_off()
 
-    finding = "One rank holds both matrices, and nothing is sent"
-    if n > 1:
-        sent = units.size(sharding.bytes_sent_tensor_parallel(n, batch * outputs * FLOAT_BYTES))
-        finding = f"One all-reduce of Z in the forward pass: each rank sends {sent}"
+    finding = "Forwards the ranks meet once, in an all-reduce of y" if n > 1 else "One rank holds both matrices, and nothing is sent"
     held, whole = hidden // n * (inputs + outputs), hidden * (inputs + outputs)
     small = f"{units.count(n, 'rank')}; each holds {held:,} of {whole:,} weights"
     base.headline(ax, finding, small)
     picture.alt = base.sentences(
-        finding, small, f"A ({inputs} × {hidden}) is cut by columns", f"B ({hidden} × {outputs}) is cut by rows"
+        finding, small, f"upᵀ ({inputs} × {hidden}) is cut by columns", f"downᵀ ({hidden} × {outputs}) is cut by rows"
     )
     return picture
 
