@@ -135,6 +135,15 @@ answers.mistake("forgets_f", {"f(fabric, x)": "x"},
     "the gradient of x in step 1", "add up all ranks' gradients of x (f, backwards)")
 answers.mistake("forgets_g", {"g(fabric, F.linear(hidden, down))": "F.linear(hidden, down)"},
     "y of step 1", "down, cut by its columns, leaves summands")
+answers.mistake("exchanges_the_ways_back", {
+    "f(fabric, x)": "x",
+    "return g(fabric, F.linear(hidden, down)) + down_bias": """
+        summed = TwoWays.apply(
+            F.linear(hidden, down), lambda x: all_reduce(fabric, x.clone()), lambda grad: all_reduce(fabric, grad.clone())
+        )
+        return summed + down_bias
+    """,
+}, "the gradient of x in step 1", "Ways back are exchanged", "g must pass y's gradient on as it is")
 # x times the number of ranks, and a summand for y: two mistakes; the first rank that is alone sees one.
 answers.mistake("swaps_f_and_g", {"f(fabric, x)": "x", "g(fabric, F.linear": "f(fabric, F.linear"},
     "y of step 1", "down, cut by its columns, leaves summands")

@@ -134,6 +134,17 @@ answers.mistake("cuts_the_products", {
 }, "its tokens of y in step 1", "Each rank's product was cut, not added up", "Reduce-scatter them")
 answers.mistake("puts_f_on_x", {"F.layer_norm(x, x.shape": "F.layer_norm(shared(fabric, x), x.shape"},
     "x's gradient in step 1", "as in Exercise 12.1: here x is this rank's own tokens", "Leave f out there")
+answers.mistake("norms_behind_the_gather_and_forgets_f", {
+    "normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))":
+        "normed = F.layer_norm(gather(fabric, x), x.shape[-1:], scale, shift)",
+    "F.linear(gather(fabric, normed), up": "F.linear(normed, up",
+}, "(its tokens of y in step 2)", "The norm is behind the gather", "hidden units alone")
+answers.mistake("norms_behind_the_gather_without_any_f", {
+    "normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))":
+        "normed = F.layer_norm(gather(fabric, x), x.shape[-1:], scale, shift)",
+    "F.linear(gather(fabric, normed), up": "F.linear(normed, up",
+    "shared(fabric, down_bias)": "down_bias",
+}, "(its tokens of y in step 2)", "The norm is behind the gather", "down_bias drifts too")
 answers.mistake("leaves_x_out", {"return x + scatter": "return scatter"}, "x itself is missing")
 answers.mistake("adds_the_bias_before_the_sum",
     {"F.linear(hidden, down)) + shared(fabric, down_bias)": "F.linear(hidden, down, down_bias))"},

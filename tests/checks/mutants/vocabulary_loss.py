@@ -101,7 +101,9 @@ answers.mistake("subtracts_nothing", {
 answers.mistake("subtracts_its_own_maximum_alone", {
     "highest = all_reduce(fabric, shared).max(dim=0).values": "highest = shared[fabric.rank]",
 }, "the sums were added as they are: first bring them to one scale", of=REDUCED, harmless_at=(1,))
-answers.mistake("adds_sums_of_different_scales", {"(sums * (highest - top).exp())": "sums"}, "expected a loss of")
+answers.mistake("adds_sums_of_different_scales", {"(sums * (highest - top).exp())": "sums"},
+    "the sums were added unscaled: multiply a rank's sum by e to the power of its highest logit minus that of all ranks",
+    harmless_at=(1,))
 answers.mistake("subtracts_the_highest_of_all_tokens", {
     "highest = all_reduce(fabric, shared).max(dim=0).values":
         "highest = all_reduce(fabric, shared).max().expand(tokens)",
@@ -130,7 +132,10 @@ answers.mistake("looks_up_every_target", {
 }, "out of bounds", "maybe not this one")
 answers.mistake("gives_the_clamped_word_to_all", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local.clamp(0, logits.shape[1] - 1)]",
-}, "expected a loss of")
+}, "told the logit of their nearest word", harmless_at=(1,))
+answers.mistake("adds_the_highest_up", {
+    "highest = all_reduce(fabric, shared).max(dim=0).values": "highest = all_reduce(fabric, shared).sum(dim=0)",
+}, "`all_reduce` would add the ranks' highest up", of=REDUCED, harmless_at=(1,))
 
 answers.mistake("takes_the_largest_for_the_right_word", {"right.sum(dim=0)": "right.max(dim=0).values"},
     "Of what the ranks told of the right word's logit, the largest was taken")

@@ -89,6 +89,7 @@ class Mistake:
     shared_alone: tuple[str, ...] = ()  # names from SHARED whose gradients are not summed over the ranks
     shared_divided: bool = False
     residual: Literal["x", "none", "normed", "of all ranks"] = "x"
+    norm_behind: bool = False  # every rank gathers x and norms all tokens
 
 
 NONE = Mistake()
@@ -182,9 +183,11 @@ def block_on_ranks(
     shards, norms, run = weights.cut(n), [norm] * n, ShardedRun()
     for x, target in batches:
         own, targets = cut(x, n), cut(target, n)
-        whole = np.concatenate([rank_norm.normed(part)[1] for rank_norm, part in zip(norms, own, strict=True)])
+        wholes = [np.concatenate([rank_norm.normed(part)[1] for rank_norm, part in zip(norms, own, strict=True)])] * n
+        if mistake.norm_behind:
+            wholes = [rank_norm.normed(x)[1] for rank_norm in norms]
 
-        hidden = [_hidden(w, whole, mistake) for w in shards]
+        hidden = [_hidden(w, whole, mistake) for w, whole in zip(shards, wholes, strict=True)]
         summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
 
         past = {"x": 1, "none": 0, "normed": 0, "of all ranks": n}[mistake.residual]
@@ -195,7 +198,7 @@ def block_on_ranks(
             straight.append(ys[r] - targets[r])
 
         grad = np.concatenate(straight)
-        backward = [_mlp_backward(w, whole, h, grad, mistake) for w, h in zip(shards, hidden, strict=True)]
+        backward = [_mlp_backward(w, whole, h, grad, mistake) for w, whole, h in zip(shards, wholes, hidden, strict=True)]
         inward = [of_x for of_x, _ in backward]
         of_tokens, to_share = [], []
         for r in range(n):
@@ -203,6 +206,9 @@ def block_on_ranks(
             if mistake.residual == "normed":
                 of_normed = of_normed + straight[r]
             of_own, of_scale, of_shift = norms[r].backward(own[r], of_normed)
+            if mistake.norm_behind:  # its hidden units' part of all tokens; the parts of x's gradient are scattered
+                of_own = sum(cut(rank_norm.backward(x, part)[0], n)[r] for rank_norm, part in zip(norms, inward, strict=True))
+                _, of_scale, of_shift = norms[r].backward(x, inward[r])
             of_tokens.append(of_own)
             to_share.append((of_scale, of_shift, straight[r].sum(0)))
 

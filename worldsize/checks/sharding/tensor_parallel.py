@@ -203,6 +203,9 @@ MLP_SLIPS = _SLIPS | {
     Mistake(bias_times_ranks_backwards=True): (
         "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. Apply f to x alone here."
     ),
+    Mistake(gradient_is_a_summand=True, gradient_times_ranks=True): (
+        "Ways back are exchanged: f, where x enters, must add up the ranks' gradients, and g must pass y's gradient on as it is."
+    ),
     Mistake(gradient_times_ranks=True): (
         "Gradients are n times too large: all ranks hold the whole y and so its whole gradient. Backwards, let g pass it on "
         "as it is."
@@ -226,6 +229,13 @@ BLOCK_SLIPS = _SLIPS | {
             (SHARED[:2], "scale and shift drift"),
             *(((name,), f"{name} drifts") for name in SHARED),
         )
+    },
+    **{
+        Mistake(shared_alone=names, norm_behind=True): (
+            f"The norm is behind the gather, so each rank norms all tokens, and its gradients of scale and shift come from its "
+            f"hidden units alone{others}. Norm a rank's own tokens, gather those, and add up (f) what all ranks hold."
+        )
+        for names, others in ((SHARED, "; down_bias drifts too"), (SHARED[:2], ""))
     },
     Mistake(shared_divided=True): (
         "All ranks hold the weight whole, and each rank's own tokens give a summand of its gradient. Add the summands up, do "

@@ -140,9 +140,12 @@ def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
 class WordsSlip:
     """A known mistake in loss or gradient; the defaults are no mistake."""
 
-    maximum: str = "of all"  # "own": each rank subtracts its own, and adds the sums unscaled; "none": no maximum is subtracted
+    # "own": each rank subtracts its own, and adds the sums unscaled; "unscaled": likewise, and then adds the highest of all;
+    # "none": no maximum is subtracted
+    maximum: str = "of all"
     sums: str = "of all"  # or "own"
-    # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`; "largest": no sum
+    # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`; "largest": no sum;
+    # "clamped": ranks without the word tell their nearest word's
     right: str = "of all"
     # or "sum"; "of own": each rank averages its own target words, then the ranks average; "of ranks": divided by their number
     mean: str = "of tokens"
@@ -178,9 +181,9 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     top = np.max(tops, axis=0) if slip.maximum != "none" else np.zeros(len(whole))
 
     with np.errstate(all="ignore"):
-        if slip.maximum == "own":
+        if slip.maximum in ("own", "unscaled"):
             sums = [np.exp(part - own[:, None]).sum(axis=1) for part, own in zip(parts, tops, strict=True)]
-            return [own + np.log(np.sum(sums, axis=0)) for own in tops]
+            return [(own if slip.maximum == "own" else top) + np.log(np.sum(sums, axis=0)) for own in tops]
 
         sums = [np.exp(part - top[:, None]).sum(axis=1) for part in parts]
         of_all = np.sum(sums, axis=0)
@@ -195,7 +198,7 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
         if slip.right == "unshifted":
             local = task.targets
         lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above")
-        mine = (local >= lowest) & (local < end) & (task.words[rank] > 0)
+        mine = ((local >= lowest) & (local < end) | (slip.right == "clamped")) & (task.words[rank] > 0)
         column = np.clip(local, 0, max(task.words[rank] - 1, 0))
         logits.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
     if slip.right == "own":
@@ -209,6 +212,13 @@ _LOSS_SLIPS = {
     WordsSlip(maximum="own"): (
         "Each rank subtracted its own words' highest logit, and the sums were added as they are: first bring them to one "
         "scale, the highest logit of all ranks."
+    ),
+    WordsSlip(maximum="unscaled"): (
+        "Each rank subtracted its own words' highest logit, and the sums were added unscaled: multiply a rank's sum by e to the "
+        "power of its highest logit minus that of all ranks."
+    ),
+    WordsSlip(right="clamped"): (
+        "Ranks that do not have the right word told the logit of their nearest word, and all were added up: such a rank tells 0."
     ),
     WordsSlip(sums="own"): "The sum has this rank's own words alone: add up the exponentials of all ranks' words.",
     WordsSlip(sums="own", right="own"): "Nothing was exchanged: this is the loss of a vocabulary of this rank's words.",
@@ -237,7 +247,7 @@ _LOSS_SLIPS = {
 }
 _OVERFLOW = (
     "An exponential overflows past e^709 in float64, and vanishes below e^-745: subtract each token's highest logit before exp, "
-    "the highest of all ranks."
+    "the highest of all ranks (`all_reduce` would add the ranks' highest up)."
 )
 _VANISHED = (
     "Where a softmax is below e^-745 it is 0, and its log is -inf: subtract each token's highest logit of all ranks before exp, "
