@@ -174,6 +174,12 @@ answers.mistake("leaves_the_parts_scale",
 answers.mistake("scales_the_sums_alone", {
     WEIGHTED: "weighted = weighted + values",
 }, "the weighted sums of values were not")
+answers.mistake("scales_the_values_alone", {TOTAL: "total = total + sums"}, "but the sums of exp were not")
+answers.mistake("turns_the_factors_upside_down", {
+    "torch.exp(top - new)": "torch.exp(new - top)", "torch.exp(greatest - new)": "torch.exp(new - greatest)",
+}, "The factors are upside down")
+answers.mistake("keeps_the_first_greatest_score", {"top = new": "top = new if top is None else top"},
+    "The greatest score so far stays the first block's")
 answers.mistake("takes_exp_without_a_greatest_score", {
     "greatest, sums, values = attend(fabric, task, source, k, v)": """
         greatest, sums, values = attend(fabric, task, source, k, v)

@@ -77,7 +77,18 @@ answers.mistake("forgets_d", {" - inner": ""}, "D was not subtracted")
 answers.mistake("adds_d", {" - inner": " + inner"}, "D was added, not subtracted")
 answers.mistake("forgets_the_root", {" / q.shape[1] ** 0.5": ""}, "Scores are divided by √width, and so are their gradients")
 answers.mistake("leaves_gradients_on_the_last_rank", {HOME: f"if step < n - 1:\n    {HOME}"},
-    "Its gradients are those of another rank's block: one more hop takes them home")
+    "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on")
+answers.mistake("passes_on_before_it_adds", {
+    "dq, dk, dv = dq + ds @ k, dk + ds.T @ q, dv + p.T @ grad": "parts, dq = (ds.T @ q, p.T @ grad), dq + ds @ k",
+    HOME: f"{HOME}\ndk, dv = dk + parts[0], dv + parts[1]",
+}, "Its gradients are those of the next rank's block", "add this rank's part, and then pass the sum on")
+answers.mistake("a_softmax_for_each_block", {
+    "p = weights_again(fabric, task, source, k)": """
+        p = weights_again(fabric, task, source, k)
+        p = p / p.sum(dim=1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+        inner = (p * (grad @ v.T)).sum(dim=1, keepdim=True)
+    """,
+}, "Each block had a softmax of its own", "which `weights_again` returns")
 answers.mistake("begins_anew_on_each_rank", {"dk + ds.T @ q, dv + p.T @ grad": "ds.T @ q, p.T @ grad"},
     "add to what came, and send the sum on")
 answers.mistake("sums_over_all_blocks", {HOME: ""}, "A gradient belongs to a block and travels with it")

@@ -209,7 +209,7 @@ def capacity_over_all_ranks(fabric, task, work):
 answers.mistake("takes_a_capacity_of_0_for_none", {
     "places = first_of_each(fabric, task)":
         'places = first_of_each(fabric, task if task["capacity"] else task | {"capacity": None})',
-}, "2 ranks, 3, 4 tokens, capacity 0", "dropped the tokens at []")
+}, "2 ranks, 3, 4 tokens, capacity 0", "dropped the tokens at []", "only None is no capacity")
 answers.mistake("writes_a_capacity_into_the_task", {
     "places = first_of_each(fabric, task)": """
         task["capacity"] = len(x) if task["capacity"] is None else task["capacity"]

@@ -140,6 +140,17 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     return by_slip
 
 
+def _merged_with(parts: Sequence[Part], upside_down: bool = False, raised: bool = True) -> np.ndarray:
+    """Return a rank's rows, merged block after block, with reciprocal factors or a greatest score that is never raised."""
+    top, total, weighted = parts[0]
+    for greatest, more, rows in parts[1:]:
+        both, sign = np.maximum(top, greatest), -1 if upside_down else 1
+        old, new = np.exp(sign * (top - both)), np.exp(sign * (greatest - both))
+        total, weighted = total * old + more * new, weighted * old + rows * new
+        top = both if raised else top
+    return weighted / total
+
+
 _UNDIVIDED = "The weighted sum was not divided by the sum of exp."
 WRONG_MASKS: dict[str, Callable[[int, int], int]] = {  # the supposed owner, modulo n, of the block of `source`
     "Every block was masked as if it were the rank's own: use the owner of each block.": lambda rank, source: rank,
@@ -166,7 +177,11 @@ def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
         new_total, new_weighted = new_total * np.exp(top - both) + total, new_weighted * np.exp(top - both) + rows
         top = both
 
-    return {
+    stuck = {}
+    if len(parts) > 2:  # with two blocks the first one's greatest score is used once, and rightly
+        words = "The greatest score so far stays the first block's: after each block keep the greater one for the next."
+        stuck[words] = _merged_with(parts, raised=False)
+    return stuck | {
         "These are the rows of its own block alone: every rank's keys must come past.": merged(parts[:1]),
         "The last block is missing: n ranks hold n blocks, so n − 1 must arrive.": merged(parts[:-1] or parts),
         "These are the rows of the last block alone: merge each block's part with the earlier ones.": merged(parts[-1:]),
@@ -176,6 +191,9 @@ def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
         "The parts were added as they are, each scaled by its own greatest score: bring both to the greater one first.":
             sum(weighted) / sum(totals),
         "The sums of exp were brought to one scale, but the weighted sums of values were not.": sum(weighted) / scaled_total,
+        "The weighted sums of values were brought to one scale, but the sums of exp were not.": scaled_weighted / sum(totals),
+        "The factors are upside down: a part with greatest score m counts exp(m − the greater one), never more than 1.":
+            _merged_with(parts, upside_down=True),
         "The earlier parts kept their old scale: when the greatest score grows, multiply them by exp(old − new).":
             old_weighted / old_total,
         "A block's part was added in its own scale: it counts exp(its greatest score − the common one) times.":

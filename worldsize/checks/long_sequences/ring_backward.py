@@ -92,11 +92,12 @@ class BackwardPass:
         return given
 
     def parts(
-        self, inner: float = 1.0, rooted: bool = True, masked_as: Callable[[int, int], int] = lambda rank, source: source
-    ) -> Parts:
+        self, inner: float = 1.0, rooted: bool = True, masked_as: Callable[[int, int], int] = lambda rank, source: source,
+        by_block: bool = False,
+    ) -> Parts:  # fmt: skip
         """Return each rank's part of each block's gradients, where `inner` times D is subtracted.
 
-        The block of rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it.
+        `by_block`: each block has a softmax of its own, and a D of its own. The block of rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it.
         """
         tokens, width = self.sequence.tokens, self.grad.shape[1]
         found: Parts = []
@@ -107,7 +108,12 @@ class BackwardPass:
             for source in range(len(tokens)):
                 k, v = (self.sequence.of(x, source).astype(float) for x in (self.sequence.k, self.sequence.v))
                 numbers = np.resize(tokens[masked_as(rank, source) % len(tokens)], len(k))  # another block may be longer
-                p = np.exp(self._scores(numbers, own, k) - self.log_sum[list(own)])
+                scores = self._scores(numbers, own, k)
+                p = np.exp(scores - self.log_sum[list(own)])
+                if by_block:
+                    seen = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), np.finfo(float).min))
+                    p = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)  # 0 where a query sees no key
+                    d = (p * (grad @ v.T)).sum(axis=1, keepdims=True)
                 ds = p * (grad @ v.T - inner * d) / (width**0.5 if rooted else 1)
                 found[-1].append(AttentionGradients(ds @ k, ds.T @ q, p.T @ grad))
         return found
@@ -137,9 +143,11 @@ def slips(given: BackwardPass) -> dict[str, list[AttentionGradients]]:
     found = {
         "D was not subtracted: dS = P · (dO Vᵀ − D), with D the sums of a row of dO · O.": summed(given.parts(inner=0.0)),
         "D was added, not subtracted.": summed(given.parts(inner=-1.0)),
+        "Each block had a softmax of its own: a block's weights are P = e^(S − ℓ), which `weights_again` returns.":
+            summed(given.parts(by_block=True)),
         "Scores are divided by √width, and so are their gradients.": summed(given.parts(rooted=False)),
         "These are the parts of its own block alone: every rank's block must come past.": own,
-        "Its gradients are those of another rank's block: one more hop takes them home.":
+        "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on.":
             _with_block(right, [right[(rank + 1) % n] for rank in range(n)]),
         "Its gradient has the part of the last rank alone: add to what came, and send the sum on.": _with_block(right, last),
         "The part of the rank's own queries is missing in its block's gradient.": _with_block(right, of_others),

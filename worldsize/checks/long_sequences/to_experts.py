@@ -205,6 +205,8 @@ def _why_dropped(by_rank: Sequence[list[int]], rows: Any, rank: int, mixture: Mi
     got, dropped, most = set(by_rank[rank]), set(mixture.dropped(rank)), mixture.capacity
     if most is None:
         return "Without a capacity, no token is dropped."
+    if most == 0 and not got:
+        return "A capacity of 0 drops every token: only None is no capacity."
     if got < dropped:
         unnamed = sorted(dropped - got)
         if isinstance(rows, np.ndarray) and rows.shape == mixture.x[rank].shape and not rows[unnamed].any():
