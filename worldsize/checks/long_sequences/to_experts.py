@@ -197,6 +197,8 @@ def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
 
 def _why_dropped(by_rank: Sequence[list[int]], rows: Any, rank: int, mixture: Mixture) -> str:
     """Return the mistake behind a rank's wrong places of dropped tokens, beside which it returned `rows`."""
+    if mixture.capacity == 0 and not any(by_rank):
+        return "A capacity of 0 drops every token: only None is no capacity."
     slips = [_slips_of_dropped(mixture, other) for other in range(len(by_rank))]
     for words in slips[0]:
         if all(places == slip[words] for places, slip in zip(by_rank, slips, strict=True)):
@@ -205,8 +207,6 @@ def _why_dropped(by_rank: Sequence[list[int]], rows: Any, rank: int, mixture: Mi
     got, dropped, most = set(by_rank[rank]), set(mixture.dropped(rank)), mixture.capacity
     if most is None:
         return "Without a capacity, no token is dropped."
-    if most == 0 and not got:
-        return "A capacity of 0 drops every token: only None is no capacity."
     if got < dropped:
         unnamed = sorted(dropped - got)
         if isinstance(rows, np.ndarray) and rows.shape == mixture.x[rank].shape and not rows[unnamed].any():
