@@ -16,6 +16,7 @@
 import json
 import os
 import tempfile
+import textwrap
 import threading
 import time
 
@@ -534,13 +535,13 @@ def struck(task, folder, what):
         noticed = time.monotonic() - began[0]
         new = new_worker(task.dir) if what == "restart" else None
         task.kill("worker", 1)
-        return type(error).__name__, noticed, " ".join(error.message.partition(": ")[2].split())[:150], new
+        return type(error).__name__, noticed, textwrap.shorten(error.message.partition(": ")[2], 240, placeholder=" …"), new
 
 # %%
 folders = {what: tempfile.mkdtemp() for what in ("kill", "restart", "quiet")}
 for what in ("kill", "restart"):
     name, seconds, words, new = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
-    print(f"{what} worker 1: after {seconds:.2f} s worker 0 gets {name}: {words} …")
+    print(f"{what} worker 1: after {seconds:.2f} s worker 0 gets {name}: {words}")
 first_s, given_s, there = new
 print(f"The first worker 1 had its strategy {first_s:.1f} s after it asked for it.")
 print(f"The new worker 1 {'has one' if there else 'has none'} {given_s:.1f} s after it asked.")
@@ -550,7 +551,7 @@ print(f"The new worker 1 {'has one' if there else 'has none'} {given_s:.1f} s af
 # *heartbeats*, small messages that say "I am here", have been missing for a while. Chance decides which comes first. Does
 # a new worker 1 alone help? At its start every process draws a number, its *incarnation*, and the cluster was made with
 # the old worker's number. So **all** workers must start again, from the checkpoint. Slurm or Kubernetes does that; here
-# the next cell does.
+# the next cell does. (In Keras's `fit` the callback `keras.callbacks.BackupAndRestore` saves and restores for you.)
 
 # %%
 lab.predict("twice", "Worker 0 had made 12 steps. After the new start of both: how many of them are made again?", "steps")
@@ -952,8 +953,8 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 # ### A server is lost
 #
 # A worker holds no variables, so its loss costs little. A server holds the weights. If the server dies, they are gone, and
-# the next `join` or `schedule` raises `UnavailableError`. Only a checkpoint helps. The old coordinator, variables and step
-# are useless: the server's new process knows no variables. The chief, which is still running, makes a new strategy, new
+# whatever needs the server next raises `UnavailableError`: a `schedule`, a `join`, or a save, which reads the variables. Only a
+# checkpoint helps. The old coordinator, variables and step are useless: the server's new process knows no variables. The chief, which is still running, makes a new strategy, new
 # variables and a new step, and restores the variables from the checkpoint.
 
 # %% [markdown]
@@ -1070,7 +1071,8 @@ lab.measure("again", first[-1] if first else None)
 # A step adds [1, 2, 3] to the weights. Are the final weights those of 100 steps? The last `join` line says how many steps
 # were scheduled in all. After each new start the steps since the last checkpoint were scheduled again, at most `every`.
 # Their number depends on whether `schedule` or `join` raises the error. In a large job you save by the clock; lab 15 works
-# out how often.
+# out how often. And workers that read data get a dataset each: `coordinator.create_per_worker_dataset(make)` calls `make` on
+# every worker, also on one that comes back.
 
 # %% [markdown]
 # ## Updates that disappear

@@ -197,6 +197,12 @@ answers.mistake("asks_once_whether_all_have_run", {
         found = coordinator.fetch(later)
     """: "found = coordinator.done() and coordinator.fetch(later)",
 }, "'bool' object is not iterable", "done() is False while closures run")
+answers.mistake("asks_once_and_goes_on_whatever_it_hears", {"coordinator.join()": "coordinator.done()"},
+    "the first answer was fetched before join")
+answers.mistake("schedules_what_it_has_worked_out", {
+    "coordinator.schedule(right_in, args=(part,))": "coordinator.schedule(right_in(part))",
+}, "pass the function itself, without calling it")
+answers.mistake("hands_over_all_parts_each_time", {"args=(part,)": "args=(parts,)"}, "one part at a time")
 answers.mistake("takes_all_parts_for_as_large_as_the_first",
     {"sum(of for _, of in found)": "(len(found) * found[0][1])"}, "the first part's size is not theirs")
 answers.mistake("changes_the_two_numbers", {

@@ -260,7 +260,7 @@ def through(start, steps, folder, training):
 answers.mistake("keeps_the_weights_alone", {"opened(state, folder)": 'opened({"weights": state["weights"]}, folder)'},
     "the newest checkpoint at the end holds no step", "a checkpoint must hold the whole state")
 answers.mistake("saves_when_it_is_too_late", {"    pass": "    manager.save()"},
-    "a checkpoint was written after the server was lost")
+    "a checkpoint was to be written after the server was lost")
 answers.mistake("keeps_its_checkpoints_elsewhere", {"while True:": "folder = tempfile.mkdtemp()\nwhile True:"},
     "10 steps ran without a checkpoint in `folder`")
 answers.mistake("clears_the_folder_first", {
@@ -302,4 +302,27 @@ answers.twin("raises_what_is_no_loss", {
     """,
 })
 
+answers.mistake("saves_outside_the_try", {
+    """
+                coordinator.join()
+                manager.save()
+            return state
+        except tf.errors.UnavailableError:
+            pass
+    """: """
+                coordinator.join()
+                break
+        except tf.errors.UnavailableError:
+            continue
+        manager.save()
+        if int(state["step"]) >= steps:
+            return state
+    """,
+}, "the server is lost between the second join and its save", "Put schedule, join and save in the try")
+answers.mistake("keeps_the_old_manager", {
+    "while True:": "manager = None\nwhile True:",
+    "manager = opened(state, folder)": "manager = manager or opened(state, folder)",
+}, "training began at step 0", "A Checkpoint or a manager of the old state restores and saves the old variables: make a new one")
+answers.mistake("schedules_what_the_step_returns", {"coordinator.schedule(step)": "coordinator.schedule(step())"},
+    "pass the function itself, without calling it")
 answers.spoil("clears_the_folder_first_and_catches_nothing", {"    pass": "    raise"}, of=answers["clears_the_folder_first"])

@@ -50,7 +50,7 @@ class Coordinator:
     def __init__(self, seen: Mapping[str, Callable], eager: bool = False) -> None:
         self._seen, self._eager = seen, eager
         self._closures: dict[int, tuple[ScheduledValue, Callable, tuple, dict]] = {}
-        self._pending = False
+        self._pending = self._running = False  # whether closures wait for their turn; whether `next` hands some over
 
     def schedule(self, fn: Callable, args: Sequence = (), kwargs: dict | None = None) -> ScheduledValue:
         if self._eager:
@@ -66,27 +66,32 @@ class Coordinator:
         return later
 
     def wait(self, by_fetch: bool = False) -> None:
-        if not self._pending:
-            return
-
-        self._pending = False
-        if by_fetch and "fetch" in self._seen:
+        if by_fetch and (self._pending or self._running) and "fetch" in self._seen:
             self._seen["fetch"]()
-        try:
-            while (number := self._seen["next"]()) is not None:
-                later, fn, args, kwargs = self._closures[number]
-                later.value = fn(*args, **kwargs)
-        finally:
-            self._seen["stop"]()  # also after a closure's error
+        while not self.done():
+            pass
 
     def join(self) -> None:
         self.wait()
 
     def done(self) -> bool:
-        """Return whether no closure is left; the closures run between this answer and the next."""
-        over = not self._pending
-        self.wait()
-        return over
+        """Return whether no closure is left; one runs between this answer and the next."""
+        if not (self._pending or self._running):
+            return True
+        if not self._running:
+            self._pending, self._running = False, True
+        going = False
+        try:
+            number = self._seen["next"]()
+            if number is not None:
+                later, fn, args, kwargs = self._closures[number]
+                later.value = fn(*args, **kwargs)
+                going = True
+        finally:
+            if not going:  # also after a closure's error
+                self._running = False
+                self._seen["stop"]()
+        return not (self._pending or self._running)
 
     def fetch(self, value: Any) -> Any:
         return _each(value, lambda later: later.fetch() if isinstance(later, ScheduledValue) else later)

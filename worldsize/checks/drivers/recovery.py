@@ -6,9 +6,11 @@ verdict's words; its points follow from the weights. Left out: real tasks (lab 0
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -35,6 +37,8 @@ class Chief:
         self.broken: Exception | None = None
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the newest checkpoint's step
         self._newest: bytes | None = None
+        self._server, self._state = -1, {}
+        self.late = 0  # saves after a loss that the function had been told of
 
     def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
         import tensorflow as tf
@@ -44,11 +48,20 @@ class Chief:
         if server is None:
             raise TooOften
 
-        state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
+        self._server = server
+        state = self._state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
         calls = {name: partial(self._seen[name], server) for name in ("next", "stop")}
         calls["schedule"] = partial(self._schedule, server)
         coordinator = Coordinator(calls, self._eager)
         return coordinator, partial(self._step, server, state, []), state
+
+    def write(self, plainly: Callable, checkpoint: Any, *given: Any, **more: Any) -> str:
+        """Write a checkpoint by TensorFlow's own `plainly`. Raises UnavailableError where the server is lost: it reads from it."""
+        if self._state and not self._seen["save"](self._server):
+            self.late += int(self._state["step"]) == GONE
+            _lose(self._state)
+            raise lost_server()
+        return plainly(checkpoint, *given, **more)
 
     def _schedule(self, server: int) -> int | None:
         number = self._seen["schedule"](server)
@@ -72,8 +85,7 @@ class Chief:
         self.waiting = max(0, self.waiting - 1)
         update = self._seen["step"](server)
         if update is None:
-            state["step"].assign(GONE)
-            state["weights"].assign([float(GONE)] * 3)
+            _lose(state)
             raise lost_server()
         if not update:
             raise TooOften
@@ -113,6 +125,11 @@ class Chief:
         return NO_STEP
 
 
+def _lose(state: Mapping[str, Any]) -> None:
+    state["step"].assign(GONE)
+    state["weights"].assign([float(GONE)] * 3)
+
+
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for every case of recovery: `fn`'s state, the files in the folder, and what was noted on the way.
 
@@ -133,8 +150,15 @@ def _run(fn: Callable, chief: Chief, steps: int, every: int) -> dict[str, Any]:
     import tensorflow as tf
 
     row: dict[str, Any] = {"ended": "returned", "state": None}
+    # all ways to save go through `_write`; a TensorFlow without it plays no loss in a save
+    plainly = getattr(tf.train.Checkpoint, "_write", None)
+
+    def write(checkpoint: Any, *given: Any, **more: Any) -> str:
+        return chief.write(plainly, checkpoint, *given, **more)
+
     try:
-        state = fn(chief.start, steps, every, chief.folder)
+        with patch.object(tf.train.Checkpoint, "_write", write) if plainly else nullcontext():
+            state = fn(chief.start, steps, every, chief.folder)
         if isinstance(state, dict):
             row["state"] = {k: v.numpy() for k, v in state.items()}
         else:
@@ -150,5 +174,5 @@ def _run(fn: Callable, chief: Chief, steps: int, every: int) -> dict[str, Any]:
 
     files = {path.name: np.fromfile(path, "uint8") for path in Path(chief.folder).iterdir() if path.is_file()}
     noted = {"starts": chief.starts, "began": chief.began, "unsaved": chief.most_unsaved, "saved": chief.saved_step()}
-    noted |= {"waiting": chief.waiting, "refused": chief.refused}
+    noted |= {"waiting": chief.waiting, "refused": chief.refused, "late": chief.late}
     return row | noted | {"files": files}

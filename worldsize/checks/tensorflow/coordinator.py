@@ -33,7 +33,11 @@ _RETURNED = (
     "This coordinator is simulated: it has schedule, join, done and fetch. Add up the closures' results here on the chief: an "
     "addition to a variable may happen twice."
 )
+UNCALLED = "object is not callable"  # of what was scheduled
+UNCALLED_ADVICE = "Was a result scheduled? `schedule` takes the function: pass the function itself, without calling it."
 _ADVICE = {
+    UNCALLED: UNCALLED_ADVICE,
+    "expected one part": _ARGS + " A closure gets one part at a time.",
     "ScheduledValue": _PROMISE,
     "missing 1 required positional argument: 'part'": _ARGS,
     "'int' object is not iterable": _ARGS,
@@ -196,7 +200,10 @@ class PlayedParts:
 
     def right_in(self, part: Any) -> list[int]:
         """Return [right answers, examples] of a part. Raises ValueError for a part out of range."""
-        k = int(number(part))
+        part = number(part)
+        if isinstance(part, str):
+            raise ValueError(f"right_in: expected one part, {part}")
+        k = int(part)
         if not 0 <= k < len(self.truth):
             raise ValueError(f"right_in: expected a part from 0 to {len(self.truth) - 1}, got {k}")
 

@@ -17,10 +17,11 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.recovery import GONE, MOST_WAITING, NO_STEP, NONE, through
 from worldsize.checks.kit import evidence
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case
 from worldsize.checks.kit.values import NOTHING, has_keys, same, shown
-from worldsize.checks.tensorflow.coordinator import PlayedCoordinator, cases_of_one_run
+from worldsize.checks.tensorflow.coordinator import UNCALLED, UNCALLED_ADVICE, PlayedCoordinator, cases_of_one_run
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
@@ -38,7 +39,7 @@ class RecoveryPlan:
 
     `after`: the steps that an earlier chief was asked for, in another process. `eager`: steps run while the chief still
     schedules, so that `schedule` raises the loss. `broken`: the step whose error is not the loss of a server. `twice`: a step of
-    the first round runs twice, as after the loss of a worker.
+    the first round runs twice, as after the loss of a worker. `unsaved`: the save before which the server is lost.
     """
 
     steps: int
@@ -48,6 +49,7 @@ class RecoveryPlan:
     eager: bool = False
     broken: int = 0
     twice: bool = False
+    unsaved: int = 0
 
 
 # case name -> (properties, plan)
@@ -57,6 +59,7 @@ FIRST = {
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
     "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
     "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
+    "10 steps, every 4, the server is lost between the second join and its save": ((LOST,), RecoveryPlan(10, 4, unsaved=2)),
     "10 steps, every 4, step 7 raises InvalidArgumentError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
     "10 steps, every 4, a step of the first round runs twice": ((DONE,), RecoveryPlan(10, 4, twice=True)),
 }
@@ -87,6 +90,7 @@ def train_through(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     def run() -> ArenaResult:
         ended = arena.tensorflow(fn, [[server.seen({}) for server in (*first.values(), *early.values())]], driver=through)
+        ended = with_advice(ended, {UNCALLED: UNCALLED_ADVICE})
         if ended.state == "done":
             left.update(zip(LATER, (_files(row) for row in ended.returned[0][len(first) :]), strict=True))
         return ended
@@ -126,11 +130,12 @@ class PlayedServer:
         self._coordinators: list[PlayedCoordinator] = []
         self._lost: list[bool] = []
         self._added: list[list[Update]] = []  # by start
-        self._tried = 0
+        self._tried = self._saves = 0
 
     def seen(self, files: dict[str, np.ndarray]) -> dict[str, Any]:
         """Return what the recovery's driver gets."""
         calls = {"start": self.start, "schedule": self.schedule, "next": self.next, "stop": self.stop, "step": self.step}
+        calls["save"] = self.save
         return {"steps": self.plan.steps, "every": self.plan.every, "eager": self.plan.eager, "files": files, "seen": calls}
 
     def start(self) -> int | None:
@@ -155,6 +160,12 @@ class PlayedServer:
 
     def stop(self, server: int) -> None:
         self._coordinators[server].stop()
+
+    def save(self, server: int) -> bool:
+        """Return whether a checkpoint can be written: whether the server is there."""
+        self._saves += 1
+        self._lost[server] |= self._saves == self.plan.unsaved
+        return not self._lost[server]
 
     @property
     def waves(self) -> list[int]:
@@ -182,14 +193,14 @@ class PlayedServer:
     def ends(self) -> list[list[Update]]:
         """Return, after recoveries, the lists of updates that the final weights may contain.
 
-        A loss costs the steps since a checkpoint, fewer than `every`.
+        A loss costs the steps since a checkpoint: fewer than `every`, or so many if it comes before the save.
         """
         candidates = [list(begun) for begun in self._begun()]
         for server, added in enumerate(self._added):
             if server and self._lost[server - 1]:
                 kept = []
                 for steps in candidates:
-                    costs = range(min(self.plan.every, len(steps) + 1))
+                    costs = range(min(self.plan.every + bool(self.plan.unsaved), len(steps) + 1))
                     kept += [steps[: len(steps) - cost] for cost in costs]
                 candidates = kept
             candidates = [[*steps, *added] for steps in candidates]
@@ -219,6 +230,13 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
             f"Save after it."
         )
     if ended == "unavailable":
+        if row["late"]:
+            return "a checkpoint was to be written after the server was lost: save only after a join that returned"
+        if plan.unsaved:
+            return (
+                "save raised UnavailableError, and the function did not catch it: a save reads the variables from the server, so "
+                "the loss may show there, too. Put schedule, join and save in the try."
+            )
         if plan.eager:
             return (
                 "schedule raised UnavailableError, and the function did not catch it: steps run while you schedule, so the loss "
@@ -273,7 +291,8 @@ def _wrong_beginning(row: dict) -> Complaint:
         if saved > 0 and first == 0:
             return (
                 f"training began at step 0 though the folder holds a checkpoint of step {saved}. After every start(), restore "
-                f"the newest checkpoint: the variables are new, and 0."
+                f"the newest checkpoint: the variables are new, and 0. A Checkpoint or a manager of the old state restores and saves "
+                f"the old variables: make a new one."
             )
         if GONE in (first, saved):
             return "a checkpoint was written after the server was lost: save only after a join that returned"
