@@ -6,7 +6,7 @@ In simulated time, also in another order of events, and right answers in launche
 import pytest
 
 from tests.checks.mutants import says
-from tests.support.answers import ANSWERS, NEEDS_PROCESSES, right_answers
+from tests.support.answers import ANSWERS, NEEDS_PROCESSES, SLOW, right_answers
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
@@ -17,12 +17,7 @@ FIRST = {a.right[0] for a in ANSWERS}  # of each exercise; its others differ fro
 SEEDS, SEEDS_OF_OTHERS = 1000, 30
 LAUNCHES, OF_TENSORFLOW = 10, 2
 DRAWS = 50  # of a wrong answer: a draw that lets it through once in eight is missed once in eight hundred answers
-# their verdicts take 0.1 to 0.6 s each, and with so many draws half of this part's time
-SLOW = (
-    "accumulate", "best_plan", "one_bit_average", "predict_steps", "quicker_way", "ring_attention", "run_stage", "scaled_steps",
-    "sharded_adam", "sharded_optimizer", "train_replicas", "train_to_the_end", "vocabulary_loss",
-)
-SEEDS_OF_SLOW, DRAWS_OF_SLOW = 250, 20
+SEEDS_OF_SLOW, DRAWS_OF_SLOW = 250, 20  # those of `SLOW` would be half of this part's time
 CASE_S = 60.0  # real seconds of a case: a busy machine must not turn a verdict into a skip
 
 

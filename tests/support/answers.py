@@ -16,6 +16,11 @@ ANSWERS: list[Answers] = [
 IN_A_SANDBOX = frozenset(
     row[0] for number, a in enumerate(ANSWERS) for place, row in enumerate(a.wrong) if place % 3 == number % 3
 )
+# exercises whose verdicts take 0.1 to 0.6 s each: `make test` plays every third of their wrong answers, the soak all, often
+SLOW = (
+    "accumulate", "best_plan", "one_bit_average", "predict_steps", "quicker_way", "ring_attention", "run_stage", "scaled_steps",
+    "sharded_adam", "sharded_optimizer", "train_replicas", "train_to_the_end", "vocabulary_loss",
+)
 NEEDS_PROCESSES = tuple(name for name in CHECKS if check_of(name).needs)  # in one order in every process
 
 
