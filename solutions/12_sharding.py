@@ -429,7 +429,8 @@ figures.messages(forwards(tokens_run), in_steps=True)
 # A ring all-reduce is a reduce-scatter and then an all-gather (Lab 06). So f and g send the same bytes; here the two halves
 # stand apart, and between them a rank works on its own tokens alone. The three small all-reduces come on top; the measured
 # ratio leaves them out. If no bytes are saved, what is the gain?
-#
+
+# %% [markdown]
 # First, does the whole transformer layer agree with one rank when its tokens are cut, as it did with heads alone?
 
 # %%
