@@ -954,8 +954,8 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 #
 # A worker holds no variables, so its loss costs little. A server holds the weights. If the server dies, they are gone, and
 # whatever needs the server next raises `UnavailableError`: a `schedule`, a `join`, or a save, which reads the variables. Only a
-# checkpoint helps. The old coordinator, variables and step are useless: the server's new process knows no variables. The chief, which is still running, makes a new strategy, new
-# variables and a new step, and restores the variables from the checkpoint.
+# checkpoint helps. The old coordinator, variables and step are useless: the server's new process knows no variables. The chief,
+# which is still running, makes a new strategy, new variables and a new step, and restores the variables from the checkpoint.
 
 # %% [markdown]
 # A function `start()` makes the new strategy, variables and step. You write the rest: rounds of `every` steps, the last

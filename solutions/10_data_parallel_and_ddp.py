@@ -468,8 +468,8 @@ for by_all in (True, False):
         print(f"divide_by_initial_world_size={by_all}, rank {rank}: mean gradients {found}")
 
 # %% [markdown]
-# <details><summary>Compare</summary>Where rank 0's third mean is 0.5, its one gradient was divided by both ranks; where it is 1, by
-# the one that was still there.</details>
+# <details><summary>Compare</summary>Where rank 0's third mean is 0.5, its one gradient was divided by both ranks; where it is 1,
+# by the one that was still there.</details>
 
 # %% [markdown]
 # ## A new order for every epoch

@@ -56,7 +56,7 @@ class Chief:
         return coordinator, partial(self._step, server, state, []), state
 
     def write(self, plainly: Callable, checkpoint: Any, *given: Any, **more: Any) -> str:
-        """Write a checkpoint by TensorFlow's own `plainly`. Raises UnavailableError where the server is lost: it reads from it."""
+        """Write a checkpoint by TensorFlow's own `plainly`. Raises UnavailableError where the server, which it reads, is lost."""
         if self._state and not self._seen["save"](self._server):
             self.late += int(self._state["step"]) == GONE
             _lose(self._state)

@@ -97,7 +97,8 @@ class BackwardPass:
     ) -> Parts:  # fmt: skip
         """Return each rank's part of each block's gradients, where `inner` times D is subtracted.
 
-        `by_block`: each block has a softmax of its own, and a D of its own. The block of rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it.
+        The block of rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it. `by_block`: each block has a
+        softmax and a D of its own.
         """
         tokens, width = self.sequence.tokens, self.grad.shape[1]
         found: Parts = []

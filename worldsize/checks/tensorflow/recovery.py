@@ -291,8 +291,8 @@ def _wrong_beginning(row: dict) -> Complaint:
         if saved > 0 and first == 0:
             return (
                 f"training began at step 0 though the folder holds a checkpoint of step {saved}. After every start(), restore "
-                f"the newest checkpoint: the variables are new, and 0. A Checkpoint or a manager of the old state restores and saves "
-                f"the old variables: make a new one."
+                "the newest checkpoint: the variables are new, and 0. A Checkpoint or a manager of the old state restores and "
+                "saves the old variables: make a new one."
             )
         if GONE in (first, saved):
             return "a checkpoint was written after the server was lost: save only after a join that returned"

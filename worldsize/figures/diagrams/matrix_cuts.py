@@ -51,7 +51,9 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     ax.set_aspect("equal")
     ax.set_axis_off()
 
-    finding = "Forwards the ranks meet once, in an all-reduce of y" if n > 1 else "One rank holds both matrices, and nothing is sent"
+    finding = "One rank holds both matrices, and nothing is sent"
+    if n > 1:
+        finding = "Forwards the ranks meet once, in an all-reduce of y"
     held, whole = hidden // n * (inputs + outputs), hidden * (inputs + outputs)
     small = f"{units.count(n, 'rank')}; each holds {held:,} of {whole:,} weights"
     base.headline(ax, finding, small)
