@@ -1,5 +1,6 @@
 """Which runs the site shows: those of the source as it is, with the lab's own parameters."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -8,7 +9,6 @@ from nbformat.v4 import new_code_cell, new_output
 
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.headless import NotebookFailed
 from worldsize.authoring.site.site_folder import all_executed, executed
 
 pytestmark = pytest.mark.quick
@@ -66,6 +66,12 @@ def test_a_run_that_ended_in_an_error_is_not_taken(source: Path) -> None:
 
 def test_a_lab_that_fails_is_named_and_does_not_end_the_others_runs(tmp_path: Path) -> None:
     fails, ends = (course(tmp_path, f"# %%\n{code}\n", f"{number}_a.py") for number, code in (("06", "1 / 0"), ("07", "1 + 1")))
-    with pytest.raises(NotebookFailed, match="06_a.new.ipynb.*ZeroDivisionError"):
-        all_executed(tmp_path, [fails, ends])
+    runs, failures = all_executed(tmp_path, [fails, ends])
+    assert list(runs) == [ends] and re.search("06_a.new.ipynb.*ZeroDivisionError", str(failures[0]))
     assert executed(tmp_path, ends, run=False) is not None
+
+
+def test_a_lab_that_takes_too_long_is_named_with_the_limit(tmp_path: Path) -> None:
+    slow = course(tmp_path, "# %%\nimport time\ntime.sleep(60)\n", "06_a.py")
+    _, failures = all_executed(tmp_path, [slow], timeout_s=3)
+    assert "06_a.new.ipynb" in str(failures[0]) and "the notebook's 3 s were up" in str(failures[0])

@@ -59,8 +59,12 @@ def site(
     labs: Annotated[list[str] | None, typer.Argument(help="lab numbers, such as 06; default: all")] = None,
     course: CourseFolder = None,
     out: Annotated[Path | None, typer.Option(help="the folder to write; default: build/site in the repository")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="seconds for the run of a lab; the site goes on without one")] = 3600,
 ) -> None:
-    """Make the course's site from executed solutions (build/executed, or a run now), with the exercises left open."""
+    """Make the course's site from executed solutions (build/executed, or a run now), with the exercises left open.
+
+    A lab that fails or takes too long is left out and named at the end, with exit code 1.
+    """
     from worldsize.authoring import headless
 
     with one_paragraph(headless.NotebookFailed):
@@ -72,7 +76,7 @@ def site(
         with Console(stderr=True).status("reading the runs …") as status:
             root = course_folder(course)
             out = out or root / "build" / "site"
-            paths = build_site(root, out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
+            paths = build_site(root, out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"), timeout)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     typer.echo(f"wrote {out / 'index.html'}: {count(len(paths), 'page')}, {size / 1e6:.0f} MB")
 

@@ -27,6 +27,7 @@ from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.figures import tokens
 from worldsize.figures.frame.heading import LEFT_IN
+from worldsize.units import count
 
 FOLDER = "notebooks"  # of the site, with the students' notebooks
 
@@ -66,10 +67,13 @@ def buttons(stem: str, repository: str | None) -> NotebookNode:
 RUN_TIMEOUT_S = 3600.0  # ends a run that hangs: nobody waits at such a notebook, and the machine may be busy
 
 
-def all_executed(root: Path, sources: Iterable[Path], progress: Callable[[str], None] | None = None) -> dict[Path, NotebookNode]:
-    """Return the executed solution of each lab in `sources`, running those without a kept run; `progress(stem)` as each begins.
+def all_executed(
+    root: Path, sources: Iterable[Path], progress: Callable[[str], None] | None = None, timeout_s: float = RUN_TIMEOUT_S
+) -> tuple[dict[Path, NotebookNode], list[headless.NotebookFailed]]:
+    """Return the executed solution of each lab in `sources`, and what ended the others' runs; `progress(stem)` as each begins.
 
-    A lab that fails does not end the others, whose runs are kept for the next time. Raises NotebookFailed, which names all.
+    A lab without a kept run is run, for at most `timeout_s`. One that fails does not end the others, whose runs are kept for the
+    next time.
     """
     runs: dict[Path, NotebookNode] = {}
     failures: list[headless.NotebookFailed] = []
@@ -77,17 +81,17 @@ def all_executed(root: Path, sources: Iterable[Path], progress: Callable[[str], 
         if progress:
             progress(source.stem)
         try:
-            runs[source] = executed(root, source)
+            runs[source] = executed(root, source, timeout_s=timeout_s)
         except headless.NotebookFailed as failed:
             failures.append(failed)
-
-    if failures:
-        raise headless.NotebookFailed("\n".join(map(str, failures)), failures[0].out)
-    return runs
+    return runs, failures
 
 
-def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
-    """Return the executed solution of a lab's `source`, running it if need be (without `run`, None instead)."""
+def executed(root: Path, source: Path, run: bool = True, timeout_s: float = RUN_TIMEOUT_S) -> NotebookNode | None:
+    """Return the executed solution of a lab's `source`, running it if need be (without `run`, None instead).
+
+    Raises NotebookFailed, also where it takes longer than `timeout_s`.
+    """
     kept = root / "build" / "executed" / f"{source.stem}.ipynb"
     text = notebooks(source)[0]
     if kept.is_file():
@@ -101,7 +105,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     fresh = kept.with_name(f"{source.stem}.new.ipynb")
     fresh.write_text(text, encoding="utf-8")
     try:
-        return nbformat.read(headless.run(fresh, kept, {}, RUN_TIMEOUT_S, knobs_beforehand=True).out, as_version=4)
+        return nbformat.read(headless.run(fresh, kept, {}, timeout_s, knobs_beforehand=True).out, as_version=4)
     finally:
         fresh.unlink()
 
@@ -185,15 +189,21 @@ INSTRUCTORS, GRADING, TEACHING = "instructors.md", ("grading.md", "grading-inter
 FOR_CONTRIBUTORS = ("style.md",)  # a site's readers have no repository to contribute to
 
 
-def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:
+def build_site(
+    root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None, timeout_s: float = RUN_TIMEOUT_S
+) -> list[Path]:
     """Write the site of the repository `root` to the folder `out`; `numbers` selects labs, else all.
 
-    Returns its HTML pages. Raises ValueError if Sphinx fails, NotebookFailed if labs had to be run and failed.
+    Returns its HTML pages. Raises ValueError if Sphinx fails. Where labs had to be run and failed, or took over `timeout_s` each,
+    it writes the site of the others, then raises NotebookFailed, which names them.
     """
     wanted = set(numbers)
     sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
     sources = [source for source in sources if not wanted or source.stem[:2] in wanted]
-    runs = all_executed(root, sources, progress)
+    runs, failures = all_executed(root, sources, progress, timeout_s)
+    missing = "\n".join(map(str, failures))
+    if failures and not runs:
+        raise headless.NotebookFailed(missing, failures[0].out)
 
     staged = root / "build" / "site-source"
     shutil.rmtree(staged, ignore_errors=True)
@@ -205,6 +215,9 @@ def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnL
     done = subprocess.run(sphinx, capture_output=True, text=True)
     if done.returncode or done.stderr.strip():  # a warning is a mistake on a page
         raise ValueError(f"site: expected Sphinx to build {staged} without warnings, got: {done.stderr[-2000:]}")
+    if failures:
+        there = f"{out / 'index.html'} was written without {count(len(failures), 'lab')}, and with {len(runs)}."
+        raise headless.NotebookFailed(f"{missing}\n{there}", failures[0].out)
     return sorted(page for page in out.rglob("*.html") if "_static" not in page.parts)
 
 
