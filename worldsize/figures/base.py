@@ -290,6 +290,11 @@ class NothingDrawn:
         return self.alt
 
 
-def not_yet(text: str) -> Picture:
-    """Return the `Picture` that every figure shows for an exercise not yet written: "not yet: Exercise 6.2 …"."""
-    return notice(f"not yet: {text}", f"not yet: {text}. The picture appears once the exercise is written.")
+def not_yet(*names: str) -> Picture:
+    """Return the `Picture` that every figure shows for an exercise not yet written: "not yet: Exercise 6.2 …".
+
+    `names` may be those of what the picture would show: the title has two of them, and the alternative text all.
+    """
+    shown, more = ", ".join(names[:2]), len(names) - 2
+    title = f"{shown} and {more} more" if more > 0 else shown
+    return notice(f"not yet: {title}", f"not yet: {', '.join(names)}. The picture appears once the exercise is written.")

@@ -25,7 +25,7 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
     """
     known = base.written(days)
     if not known:
-        return base.not_yet(", ".join(days))
+        return base.not_yet(*days)
 
     picture = Picture(8.5, 3.9)
     ax = picture.plot_area()

@@ -144,7 +144,7 @@ def curves(
     """
     rows = tuple(rows)
     if rows and not any(row.predicted or row.known or row.played for row in rows):
-        return base.not_yet(", ".join(map(attrgetter("name"), rows)))
+        return base.not_yet(*map(attrgetter("name"), rows))
 
     picture = Picture(8.5, 3.8)
     ax = picture.plot_area()

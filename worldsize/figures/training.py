@@ -49,7 +49,7 @@ def histories(
     """
     known = base.written(rows)
     if not known:
-        return base.not_yet(", ".join(rows))
+        return base.not_yet(*rows)
 
     picture = Picture(8.5, 3.6)
     ax = picture.plot_area()

@@ -40,7 +40,7 @@ def paths(
         if path is not None:
             known[name] = np.array(path, float).tolist()
     if not known:
-        return base.not_yet(", ".join(rows))
+        return base.not_yet(*rows)
 
     picture = Picture(8.5, 4.2)
     ax = picture.plot_area()

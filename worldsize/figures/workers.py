@@ -95,7 +95,7 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
     """
     known = list(filter(None, policies.values()))
     if not known:
-        return base.not_yet(", ".join(policies))
+        return base.not_yet(*policies)
 
     lanes = list(chain(*known))  # the steps of each worker of each policy
     missing = len(policies) - len(known)

@@ -211,7 +211,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
     """
     known = {name: band(name, runs) for name, runs in base.written(rows).items()}
     if not known:
-        return base.not_yet(", ".join(rows))
+        return base.not_yet(*rows)
 
     picture = Picture(8.5, 3.6)
     ax = picture.plot_area()

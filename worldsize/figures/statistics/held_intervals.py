@@ -62,7 +62,7 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
     """
     written = {name: rows for name, rows in groups.items() if rows}
     if not written:
-        return base.not_yet(", ".join(groups))
+        return base.not_yet(*groups)
 
     picture = Picture(base.WIDTH_IN, 3.2)
     ax = picture.plot_area()

@@ -35,7 +35,7 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     for row in rows:
         panels.setdefault(row.group, {})[row.name] = row
     if not any(row.measured_s for row in rows):
-        return base.not_yet(", ".join(names))
+        return base.not_yet(*names)
 
     picture = Picture(8.5, 0.8 + 0.3 * len(names))
     every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
