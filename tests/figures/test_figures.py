@@ -320,7 +320,7 @@ def test_each_cell_holds_its_links_bytes_and_the_edges_hold_the_sums():
     assert {((1, 0), "3"), ((0, 1), "0.5")} <= set(found)
     sent = [text for (x, y), text in found if x > 1.5]
     received = [text for (x, y), text in found if y > 1.5]
-    assert (sent, received) == (["3", "0.5"], ["0.5", "3"])
+    assert (sent, received) == (["3", "0.5", "sends"], ["0.5", "3", "receives"])
 
 
 def test_the_alt_text_names_the_busiest_link_and_what_each_rank_sent():

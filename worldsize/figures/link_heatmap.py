@@ -1,6 +1,7 @@
 """The heat map of links: how many bytes each rank sent to each other rank.
 
-Rows send, columns receive. Up to `MOST_NUMBERED_RANKS`, a cell shows its number, so that colour is not its only carrier.
+Rows send, columns receive; sums stand at their ends. Up to `MOST_NUMBERED_RANKS`, cells and sums are numbers, so that colour is
+not their only carrier; beyond, sums are bars.
 """
 
 from typing import Any
@@ -73,19 +74,14 @@ def _busiest_link(table: np.ndarray) -> str:
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
-    """Draw the heat map's cells, each with room around it, and the sums as bars at the right and below."""
+    """Draw the heat map's cells, each with room around it, and the sums at the right and below. Links to oneself stay blank."""
     n, largest = len(table), table.max() or 1
     for (src, dst), value in np.ndenumerate(table):
-        if not value and n > MOST_NUMBERED_RANKS:
+        if not value and (n > MOST_NUMBERED_RANKS or src == dst):
             continue
         edge = {"edgecolor": base.RULE, "linewidth": tokens.HAIR_PT}
         fill = base.amount(value / largest) if value else "none"
         ax.add_patch(Rectangle((dst - 0.5 + GAP, src - 0.5 + GAP), 1 - 2 * GAP, 1 - 2 * GAP, facecolor=fill, **edge))
-    for rank in range(n):
-        if not table[rank, rank]:
-            ends = [rank - 0.2, rank + 0.2]
-            ax.plot(ends, ends, color=base.RULE, linewidth=tokens.LINE_PT)
-
     _sums(ax, table.sum(1), n, scale, across=True)
     _sums(ax, table.sum(0), n, scale, across=False)
     if n > MOST_NUMBERED_RANKS:
@@ -98,25 +94,26 @@ def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
 
 
 def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> None:
-    """Draw what each rank sent (`across`, at the right) or received (below) as bars, with numbers where they fit."""
+    """Draw what each rank sent (`across`, at the right) or received (below): numbers, or bars where numbers do not fit."""
     begin, room = n - 0.5 + 2 * GAP, MARGIN * _margin(n)
-    lengths = room * sums / (sums.max() or 1)
-    look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
-    for rank, length in enumerate(lengths):
-        label = f"{sums[rank] * scale:.3g}"
-        if across:
-            ax.add_patch(Rectangle((begin, rank - 0.3), length, 0.6, **look))
-            at, turn = (begin + GAP, rank), {"ha": "left", "va": "center"}
-        else:
-            ax.add_patch(Rectangle((rank - 0.3, begin), 0.6, length, **look))
-            at, turn = (rank, begin + GAP), {"ha": "center", "va": "top"}
-        if n <= MOST_NUMBERED_RANKS:
-            ax.text(*at, label, fontsize=tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT, **turn)
+    if n > MOST_NUMBERED_RANKS:
+        look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
+        for rank, length in enumerate(room * sums / (sums.max() or 1)):
+            where = (begin, rank - 0.3), length, 0.6
+            ax.add_patch(Rectangle(*(where if across else ((rank - 0.3, begin), 0.6, length)), **look))
+        return
+
+    look = {"fontsize": tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT, "ha": "center", "va": "center", "color": base.QUIET_INK}
+    middle = begin + room / 2
+    for rank, total in enumerate(sums):
+        ax.text(*((middle, rank) if across else (rank, middle)), f"{total * scale:.3g}", **look)
+    ax.text(*((middle, -0.55) if across else (-0.62, middle)), "sends" if across else "receives", fontsize=tokens.LABEL_PT,
+            ha="center" if across else "right", va="bottom" if across else "center", color=base.QUIET_INK)  # fmt: skip
 
 
 def _margin(n: int) -> float:
-    """Return the room for the heat map's bars beside `n` cells, in cells."""
-    return max(1.2, n / 5)
+    """Return the room for the heat map's sums beside `n` cells, in cells: numbers, or longer bars."""
+    return 1.2 if n <= MOST_NUMBERED_RANKS else n / 5
 
 
 def _axes(ax: Axes, n: int) -> None:
@@ -131,6 +128,10 @@ def _axes(ax: Axes, n: int) -> None:
     ax.set_ylim(edge, -0.6 - 0.2 * max(2, n / 6))
 
     words = {"fontsize": tokens.LABEL_PT, "color": base.QUIET_INK}
-    ax.set_xlabel("to rank, and below what it received", **words)
-    ax.set_ylabel("from rank, and at the right what it sent", **words)
+    if n > MOST_NUMBERED_RANKS:
+        ax.set_xlabel("to rank, and below what it receives", **words)
+        ax.set_ylabel("from rank, and at the right what it sends", **words)
+    else:
+        ax.text(-0.62, -0.55, "to rank", ha="right", va="bottom", **words)
+        ax.set_ylabel("from rank", **words)
     ax.spines["bottom"].set_visible(False)
