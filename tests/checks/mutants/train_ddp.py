@@ -224,6 +224,8 @@ answers.mistake("forgets_the_epoch_and_the_zeros", {"sampler.set_epoch(epoch)": 
     "the order of the first one, and the gradients of earlier steps are still there")
 answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist.get_world_size(), sampler"},
     "Each rank took batch_size // 2 examples in a step: batch_size counts one rank's examples")
+answers.mistake("multiplies_the_batch", {"batch_size, sampler": "batch_size * dist.get_world_size(), sampler"},
+    "Each rank took 2 · batch_size examples in a step: batch_size counts one rank's examples already")
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},

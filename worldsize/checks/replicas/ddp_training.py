@@ -198,6 +198,9 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's examples.": [
             history(replace(lesson, batch_size=max(1, own // n)), orders)
         ] * n,
+        f"Each rank took {n} · batch_size examples in a step: batch_size counts one rank's examples already.": [
+            history(replace(lesson, batch_size=own * n), orders)
+        ] * n,
         "The smaller batch at the end of a share was left out: the loader's drop_last is False by default.": on_all(whole),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": on_all(in_order),
         "Every rank took all examples: give the loader the sampler, sampler=….": on_all(everything),
@@ -268,7 +271,8 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     slip = ""
     if any(complaints.values()):
         slip = first_slip(lambda by_rank: alike(np.stack(histories), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
-    if not slip and not apart:
+    kept = any(complaint and _KEPT in complaint for complaint in complaints.values())
+    if not slip and not apart and not kept:
         slip = "All ranks agree: so a step takes other examples than expected, or is longer or shorter."
     for held, complaint in complaints.items():
         if complaint:
@@ -341,6 +345,9 @@ def _flat(row: Any) -> np.ndarray:
     return np.asarray(row, float).reshape(-1)
 
 
+_KEPT = "All rows are equal: keep a copy of the weights."
+
+
 def _first_difference(histories: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:
     for rank, rows in enumerate(histories):
         for epoch in range(epochs):
@@ -354,7 +361,7 @@ def _first_difference(histories: Sequence[np.ndarray], right: np.ndarray, start:
                     break
             hint = ""
             if alike(rows[0], rows[-1], near_zero=NEAR_ZERO) and not alike(rows, start, near_zero=NEAR_ZERO):
-                hint = " All rows are equal: keep a copy of the weights."
+                hint = f" {_KEPT}"
             return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 
     return None
