@@ -9,7 +9,7 @@
 # (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
-# ![Forwards the ranks meet once, in an all-reduce of y.](../labs/covers/12.png)
+# ![Forwards the ranks meet once, in an all-reduce of y. 4 ranks; each holds 8,192 of 32,768 weights.](../labs/covers/12.png)
 
 # %%
 # Set-up: the tools of this lab
