@@ -2,7 +2,7 @@
 
 import pytest
 
-from worldsize.failures import Frame, Standing, Wait, is_library, unfinished_line
+from worldsize.failures import Frame, Standing, Wait, is_library, render_standings, unfinished_line
 
 
 def test_of_ranks_that_were_not_done_it_is_said_who_waits_and_who_runs():
@@ -10,6 +10,35 @@ def test_of_ranks_that_were_not_done_it_is_said_who_waits_and_who_runs():
     assert unfinished_line(2.0, 3, standings) == (
         "after timeout_s=2 s these ranks of 3 were not done: rank 0 waits for 2 (recv), rank 1 running"
     )
+
+
+LINE = Frame("/home/ada/ring.py", 5, "ring", "fabric.send(x, to=after)")
+
+
+def test_three_ranks_or_more_that_wait_in_one_line_share_a_line():
+    standings = tuple(Standing(rank, Wait(rank, "send", (rank + 1) % 8), (LINE,)) for rank in range(8))
+    assert render_standings(standings) == [
+        "  ranks 0 to 7 wait in send to ranks 1, 2, 3, 4, 5, 6, … at /home/ada/ring.py, line 5, in ring: fabric.send(x, to=after)"
+    ]
+
+
+def test_ranks_that_wait_for_one_rank_name_it_once_and_others_stay_by_themselves():
+    waits = [Standing(rank, Wait(rank, "recv", 2), (LINE,)) for rank in (0, 1, 3)]
+    rows = render_standings((*waits, Standing(4, Wait(4, "recv", 3), (Frame("/home/ada/ring.py", 9, "ring", "x"),))))
+    said = ["  ranks 0, 1, 3 wait in recv from rank 2", "  rank 4 waits in recv from rank 3"]
+    assert [row.partition(" at ")[0] for row in rows] == said
+
+
+def test_two_ranks_have_a_line_each_and_ranks_in_one_collective_share_theirs():
+    two = render_standings(tuple(Standing(rank, Wait(rank, "send", 1 - rank), (LINE,)) for rank in range(2)))
+    assert [row.split()[1] for row in two] == ["0", "1"]
+    (row,) = render_standings(tuple(Standing(rank, collective="all_reduce", frames=(LINE,)) for rank in range(3)))
+    assert row.startswith("  ranks 0 to 2 wait in all_reduce at ")
+
+
+def test_of_more_than_six_lines_it_is_said_how_many_ranks_are_left_out():
+    alone = tuple(Standing(rank, Wait(rank, "recv", None), (LINE,)) for rank in range(9))
+    assert render_standings(alone)[-1] == "  … and 3 more ranks"
 
 
 @pytest.mark.parametrize(

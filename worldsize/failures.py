@@ -392,19 +392,66 @@ def names(ranks: list[int], tasks: TaskNames = ()) -> str:
 
 
 def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
-    """Return a line for each `Standing`: where this other rank stood when the run was stopped."""
+    """Return lines that say where other ranks stood when the run was stopped: one for each `Standing`.
+
+    Three ranks or more that wait in the same call at the same line share one.
+    """
+    groups: dict[tuple, list[Standing]] = {}
+    for standing in standings:
+        alike = _alike(standing)
+        groups.setdefault(alike if alike and not tasks else (standing.rank,), []).append(standing)
+
+    lines: list[list[Standing]] = []
+    for group in groups.values():
+        lines += [group] if len(group) > 2 else [[standing] for standing in group]
+    lines.sort(key=lambda line: line[0].rank)
+
     rows = []
-    for standing in standings[:_MAX_ROWS]:
-        words = f"  {name(standing.rank, tasks)} {doing(standing)}"
-        own = [frame for frame in standing.frames if not is_library(frame)]
+    for line in lines[:_MAX_ROWS]:
+        who, does = name(line[0].rank, tasks), doing(line[0])
+        if len(line) > 2:
+            who, does = _ranks([s.rank for s in line]), _doing_all(line)
+        words = f"  {who} {does}"
+        own = [frame for frame in line[0].frames if not is_library(frame)]
         if own:
             words += f" at {place(own[-1])}: {source_line(own[-1])}"
-        if standing.last_message is not None:
-            last = standing.last_message
+        last = line[0].last_message
+        if last is not None and len(line) == 1:
             way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
             words += f" (last message: {way.format(last.size_bytes)} rank {last.peer})"
         rows.append(words)
 
-    if len(standings) > _MAX_ROWS:
-        rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")
+    left = sum(map(len, lines[_MAX_ROWS:]))
+    if left:
+        rows.append(f"  … and {left} more ranks")
     return rows
+
+
+def _alike(standing: Standing) -> tuple | None:
+    """Return what ranks that wait alike have in common, a call and its line; None of a rank that is named by itself."""
+    wait = standing.wait
+    own = [frame for frame in standing.frames if not is_library(frame)]
+    where = (place(own[-1]), source_line(own[-1])) if own else ()
+    if wait is None:
+        return (standing.collective, where) if standing.collective else None
+    return None if wait.peer is None or wait.peer_ended else (wait.op, wait.tag, where)
+
+
+def _doing_all(line: Sequence[Standing]) -> str:
+    """Return what ranks do that wait alike: "wait in send to ranks 1, 2, 0", "wait in recv from rank 0", "wait in barrier"."""
+    waits = [standing.wait for standing in line if standing.wait is not None]
+    if not waits:
+        return f"wait in {line[0].collective}"
+    first, peers = waits[0], [wait.peer for wait in waits]
+    if len(set(peers)) == 1:
+        return f"wait {where_it_waits(first)}"
+    way, tag = "to" if first.op == "send" else "from", f" (tag {first.tag})" if first.tag else ""
+    shown = ", ".join(map(str, peers[:_MAX_ROWS])) + ", …" * (len(peers) > _MAX_ROWS)
+    return f"wait in {first.op} {way} ranks {shown}{tag}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return the names of three ranks or more in one clause: "ranks 0 to 7", or as `names` does."""
+    if list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return names(list(ranks))
