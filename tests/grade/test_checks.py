@@ -32,6 +32,7 @@ DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?|\d+(?= of \d+ elements differ)")
 # a notebook proves a hang in a framework's collectives, where a sandbox waits until its time is over
 HUNG = re.compile(r"deadlock: ranks? [\d, ]+ returned; .*|after timeout_s=.*")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
+CHANGED = re.compile(r"rank \d+ changed the tensor of its isend to rank \d+")  # all ranks do: the message is the first one's
 
 
 def _wrong(played: bool) -> list:
@@ -66,6 +67,7 @@ def words(verdict) -> list[str]:
         text = DRAWN.sub("a number", text)
     rows = text.splitlines()
     rows = [HUNG.sub("a hang", row) for row in rows]
+    rows = [CHANGED.sub("a rank changed what it sends", row) for row in rows]
     return [FAILED.sub("some rank failed:", row) for row in rows if not row.startswith("  ")]
 
 
