@@ -392,29 +392,13 @@ def names(ranks: list[int], tasks: TaskNames = ()) -> str:
 
 
 def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
-    """Return lines that say where other ranks stood when the run was stopped: one for each `Standing`.
-
-    Three ranks or more that wait in the same call at the same line share one.
-    """
-    groups: dict[tuple, list[Standing]] = {}
-    for standing in standings:
-        alike = _alike(standing)
-        groups.setdefault(alike if alike and not tasks else (standing.rank,), []).append(standing)
-
-    lines: list[list[Standing]] = []
-    for group in groups.values():
-        lines += [group] if len(group) > 2 else [[standing] for standing in group]
-    lines.sort(key=lambda line: line[0].rank)
-
-    rows = []
+    """Return lines that say where other ranks stood when the run was stopped: one for each `Standing`, or for several alike."""
+    lines, rows = standing_alike(standings, tasks), []
     for line in lines[:_MAX_ROWS]:
-        who, does = name(line[0].rank, tasks), doing(line[0])
-        if len(line) > 2:
-            who, does = _ranks([s.rank for s in line]), _doing_all(line)
-        words = f"  {who} {does}"
-        own = [frame for frame in line[0].frames if not is_library(frame)]
-        if own:
-            words += f" at {place(own[-1])}: {source_line(own[-1])}"
+        words = f"  {doing_all(line, tasks)}"
+        where = own_line(line[0])
+        if where:
+            words += f" at {where}"
         last = line[0].last_message
         if last is not None and len(line) == 1:
             way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
@@ -427,27 +411,51 @@ def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> 
     return rows
 
 
+def own_line(standing: Standing) -> str:
+    """Return the line of the reader's own code where a rank stood, with its source; "" where it stood in none."""
+    own = [frame for frame in standing.frames if not is_library(frame)]
+    return f"{place(own[-1])}: {source_line(own[-1])}" if own else ""
+
+
+def standing_alike(standings: Sequence[Standing], tasks: TaskNames = ()) -> list[list[Standing]]:
+    """Return standings in groups, by first rank: three ranks or more that wait in the same call at the same line, or one.
+
+    Tasks are never grouped: each has a name of its own.
+    """
+    groups: dict[tuple, list[Standing]] = {}
+    for standing in standings:
+        alike = _alike(standing)
+        groups.setdefault(alike if alike and not tasks else (standing.rank,), []).append(standing)
+
+    lines: list[list[Standing]] = []
+    for group in groups.values():
+        lines += [group] if len(group) > 2 else [[standing] for standing in group]
+    return sorted(lines, key=lambda line: line[0].rank)
+
+
 def _alike(standing: Standing) -> tuple | None:
     """Return what ranks that wait alike have in common, a call and its line; None of a rank that is named by itself."""
-    wait = standing.wait
-    own = [frame for frame in standing.frames if not is_library(frame)]
-    where = (place(own[-1]), source_line(own[-1])) if own else ()
+    wait, where = standing.wait, own_line(standing)
     if wait is None:
         return (standing.collective, where) if standing.collective else None
     return None if wait.peer is None or wait.peer_ended else (wait.op, wait.tag, where)
 
 
-def _doing_all(line: Sequence[Standing]) -> str:
-    """Return what ranks do that wait alike: "wait in send to ranks 1, 2, 0", "wait in recv from rank 0", "wait in barrier"."""
-    waits = [standing.wait for standing in line if standing.wait is not None]
+def doing_all(line: Sequence[Standing], tasks: TaskNames = ()) -> str:
+    """Return what a group of `standing_alike` does: "rank 1 waits in barrier", "ranks 0 to 2 wait in send to ranks 1, 2, 0"."""
+    first = line[0]
+    if len(line) == 1:
+        return f"{name(first.rank, tasks)} {doing(first)}"
+
+    who, waits = _ranks([standing.rank for standing in line]), [standing.wait for standing in line if standing.wait is not None]
     if not waits:
-        return f"wait in {line[0].collective}"
-    first, peers = waits[0], [wait.peer for wait in waits]
+        return f"{who} wait in {first.collective}"
+    wait, peers = waits[0], [wait.peer for wait in waits]
     if len(set(peers)) == 1:
-        return f"wait {where_it_waits(first)}"
-    way, tag = "to" if first.op == "send" else "from", f" (tag {first.tag})" if first.tag else ""
+        return f"{who} wait {where_it_waits(wait)}"
+    way, tag = "to" if wait.op == "send" else "from", f" (tag {wait.tag})" if wait.tag else ""
     shown = ", ".join(map(str, peers[:_MAX_ROWS])) + ", …" * (len(peers) > _MAX_ROWS)
-    return f"wait in {first.op} {way} ranks {shown}{tag}"
+    return f"{who} wait in {wait.op} {way} ranks {shown}{tag}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -74,9 +74,12 @@ def test_a_run_in_which_a_rank_could_go_on_does_not_hang(run):
 
 
 @pytest.mark.parametrize("n", [2, 5, 16, 33])
-def test_each_rank_that_is_drawn_is_told_in_the_alt_text_too(n):
+def test_each_rank_is_told_in_the_alt_text_too_those_that_wait_alike_in_one_clause(n):
     alt = figures.waiting(hung(*ring(n))).alt
-    assert all(f"rank {rank} waits in recv from rank {(rank + 1) % n}" in alt for rank in range(min(n, 16)))
+    if n == 2:
+        assert "rank 0 waits in recv from rank 1" in alt and "rank 1 waits in recv from rank 0" in alt
+    else:
+        assert f"ranks 0 to {n - 1} wait in recv from ranks 1, 2, 3" in alt
 
 
 def test_of_many_ranks_the_picture_says_how_many_it_draws():

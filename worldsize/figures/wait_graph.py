@@ -100,7 +100,8 @@ def waiting(run: Any) -> Picture:
     standings = {standing.rank: standing for standing in outcome.standings}
     order = list(dict.fromkeys([*closed, *range(run.world_size)]))
     drawn = sorted(order[:MOST_RANKS])
-    rows = min(len(order), MOST_ROWS)
+    lines = _lines(order, standings, run.tasks)
+    rows = min(len(lines), MOST_ROWS)
     waited_s: dict[int, float] = {}  # by rank, when the run was stopped, where recorded
     for event in [*run.trace.spans, *run.trace.collectives]:
         if not event.ended:
@@ -121,19 +122,18 @@ def waiting(run: Any) -> Picture:
 
     step = (below - 0.06) / max(rows, 3)
     clauses = []
-    for place, rank in enumerate(order[:MOST_RANKS]):
-        head, where = _row(rank, standings, outcome, run.tasks, waited_s)
-        if rank in standings:
+    for place, line in enumerate(lines[:MOST_RANKS]):
+        head, where = _row(line, standings, outcome, run.tasks, waited_s)
+        if line[0] in standings:
             clauses.append(f"{head}, {where}" if where else head)
 
         if place < rows:
             top = below - 0.05 - step * place
-            if len(where) > ROW_CHARS:
-                where = where[: ROW_CHARS - 1] + "…"
-            lines = textwrap.wrap(head, HEAD_CHARS)
-            picture.text(0.38, top, "\n".join(lines), fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
-            top -= 0.17 * len(lines) / height_in
-            picture.text(0.38, top, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+            told = textwrap.wrap(head, HEAD_CHARS)
+            picture.text(0.38, top, "\n".join(told), fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
+            top -= 0.17 * len(told) / height_in
+            code = textwrap.wrap(where, ROW_CHARS, max_lines=1 if rows > 3 else 2, placeholder=" …")
+            picture.text(0.38, top, "\n".join(code), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
 
     picture.alt = base.sentences(statement, *clauses)
     return picture
@@ -172,23 +172,25 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _row(
-    rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, waited_s: Mapping[int, float]
-) -> tuple[str, str]:
-    """Return a waiting rank's state with the time it waited, and its line in the reader's code."""
-    name = failures.name(rank, tasks)
-    standing = standings.get(rank)
-    if standing is None:
-        failed = any(failure.rank == rank for failure in outcome.failures)
-        return f"{name} {'failed' if failed else 'has ended'}", ""
+def _lines(order: Sequence[int], standings: Mapping[int, Standing], tasks: failures.TaskNames) -> list[list[int]]:
+    """Return the ranks of each line beside the circle, in `order`: those that wait alike together."""
+    groups = [[standing.rank for standing in line] for line in failures.standing_alike(list(standings.values()), tasks)]
+    lines = [*groups, *([rank] for rank in order if rank not in standings)]
+    return sorted(lines, key=lambda line: min(map(order.index, line)))
 
-    long, where = "", ""
-    if rank in waited_s:
-        long = f" for {units.seconds(waited_s[rank])}"
-    own = [frame for frame in standing.frames if not failures.is_library(frame)]
-    if own:
-        where = f"{failures.place(own[-1])}: {failures.source_line(own[-1])}"
-    return f"{name} {failures.doing(standing)}{long}", where
+
+def _row(
+    line: Sequence[int], standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames,
+    waited_s: Mapping[int, float],
+) -> tuple[str, str]:  # fmt: skip
+    """Return what waiting ranks do, with the time that they waited, and their line in the reader's code."""
+    if line[0] not in standings:
+        failed = any(failure.rank == line[0] for failure in outcome.failures)
+        return f"{failures.name(line[0], tasks)} {'failed' if failed else 'has ended'}", ""
+
+    of_line, long = [standings[rank] for rank in line], max((waited_s.get(rank, 0.0) for rank in line), default=0.0)
+    how_long = f" for {units.seconds(long)}" if long else ""
+    return f"{failures.doing_all(of_line, tasks)}{how_long}", failures.own_line(of_line[0])
 
 
 def _circle(
