@@ -73,8 +73,11 @@ def test_an_answer_by_the_package_earns_nothing(sandbox, shipped):
     assert any(one in verdict.mismatch for one in said), verdict.mismatch
 
 
+REFUSED_BY_THE_CHECK = ("attention_seconds",)  # also in a notebook, where nothing is withheld
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("shipped", SHIPPED, ids=_named)
+@pytest.mark.parametrize("shipped", [one for one in SHIPPED if one.exercise not in REFUSED_BY_THE_CHECK], ids=_named)
 def test_an_answer_by_the_package_earned_points_where_nothing_was_withheld(sandbox, shipped, monkeypatch):
     monkeypatch.setattr(withheld, "WITHHELD", ())
     lab, exercise = EXERCISES[shipped.exercise]
