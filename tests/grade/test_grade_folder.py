@@ -39,7 +39,8 @@ from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import Selection, Shard
 from worldsize.grade.outside.boxes import Sandbox
 
-for kind in ("honest", "damaged"):
+KINDS = ("honest", "damaged")
+for kind in KINDS:
     import_module(f"tests.grade.cheats.{kind}")
 
 pytestmark = pytest.mark.timeout(600)
@@ -47,7 +48,11 @@ pytestmark = pytest.mark.timeout(600)
 RING = "06_ring_all_reduce"
 _HANG_S = 300  # a bound against a hang
 OF_EACH_STATE = ("the_plain_answer", "its_own_tensor", "claims_100_points", "half_of_the_file")
-SOON_OVER = [case for case in CASES if case.states != ("timeout",) and case.name != "takes_its_time"]
+# of these kinds alone, in this order, whichever others another test has imported
+SOON_OVER = [
+    case for kind in KINDS for case in CASES
+    if case.kind == kind and case.states != ("timeout",) and case.name != "takes_its_time"
+]  # fmt: skip
 LIMITS = Limits(case_s=5, wall_s=60)
 
 

@@ -8,6 +8,7 @@ the code came as far as its trick: code that breaks before that earns nothing ei
 
 import copy
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -48,11 +49,12 @@ def pass_right(fabric, x):
 
 @dataclass(frozen=True)
 class Case:
-    """`states`: the row's state, or those that it may have. `make(path)` writes the file, with `source` in its exercise.
+    """`kind`: its module. `states`: the row's state, or those that it may have. `make(path)` writes the file, with `source` in its exercise.
 
     `reached`: a pattern for what the row says of the exercise.
     """
 
+    kind: str
     name: str
     points: float
     states: tuple[str, ...]
@@ -71,7 +73,8 @@ def code(name: str, source: str, points: float = 0.0, *states: str, reached: str
     def make(path: Path) -> None:
         path.write_text(json.dumps(with_cell(source)))
 
-    CASES.append(Case(name, points, states or ("graded",), make, source=source, reached=reached))
+    kind = sys._getframe(1).f_globals["__name__"].rpartition(".")[2]
+    CASES.append(Case(kind, name, points, states or ("graded",), make, source=source, reached=reached))
 
 
 def edited(points: float, *states: str, tampered: bool = True) -> Callable:
@@ -85,7 +88,7 @@ def edited(points: float, *states: str, tampered: bool = True) -> Callable:
             path.write_bytes(changed if isinstance(changed, bytes) else json.dumps(changed).encode())
 
         found = states or (("tampered",) if tampered else ("graded",))
-        CASES.append(Case(change.__name__, points, found, make, tampered))
+        CASES.append(Case(_kind(change), change.__name__, points, found, make, tampered))
         return change
 
     return note
@@ -95,10 +98,14 @@ def file(points: float, *states: str) -> Callable:
     """A case that is a function which writes the file itself."""
 
     def note(make: Callable[[Path], None]) -> Callable:
-        CASES.append(Case(make.__name__, points, states or ("ungradable",), make))
+        CASES.append(Case(_kind(make), make.__name__, points, states or ("ungradable",), make))
         return make
 
     return note
+
+
+def _kind(fn: Callable) -> str:
+    return fn.__module__.rpartition(".")[2]
 
 
 @cache
