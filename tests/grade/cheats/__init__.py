@@ -49,10 +49,9 @@ def pass_right(fabric, x):
 
 @dataclass(frozen=True)
 class Case:
-    """`kind`: its module. `states`: the row's state, or those that it may have. `make(path)` writes the file, with `source` in its
-    exercise.
+    """`kind`: its module. `states`: the row's state, or those that it may have. `make(path)` writes the file.
 
-    `reached`: a pattern for what the row says of the exercise.
+    `source`: what its exercise holds. `reached`: a pattern for what the row says of the exercise.
     """
 
     kind: str
