@@ -190,6 +190,10 @@ for name, edits, words in (
         k = len(measured[2]) + len(measured[4])
         factor = 1.645 * math.sqrt((k - 2) / k)
     """, "factor = 1.645 + 1.5 / (len(measured[2]) + len(measured[4]) - 2)": ""}, "divide by N − 2"),
+    ("scatter_divided_by_the_steps_with_students_factor", {"half = factor *": """
+        k = len(measured[2]) + len(measured[4])
+        half = math.sqrt((k - 2) / k) * factor *
+    """}, "divide by N − 2"),
     ("always_five_steps", {"line = parts(measured)": """
         line = parts(measured)
         line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / 5**0.5 for n in (2, 4)))
