@@ -48,8 +48,8 @@ def test_the_steps_of_one_device_pass_and_no_slip_does():
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-def test_the_steps_of_one_device_pass_and_no_slip_does_with_a_thousand_seeds():
-    for seed in range(1000):
+def test_the_steps_of_one_device_pass_and_no_slip_does_with_two_hundred_seeds():
+    for seed in range(200):  # each takes over a second
         judged(seed)
 
 
