@@ -91,10 +91,10 @@ test: $(VENV)/.dev
 quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
-# PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms only (tests/support/parts.py)
+# PART=answers|draws|words|labs|engines|hosts|grading|browser|site: the long campaign of some rooms only (tests/support/parts.py)
 # two tests of a part that measures no time run side by side; one by one they would take more than an hour
 soak: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter answers draws grading,$(PART)),-n 2) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter answers draws words grading,$(PART)),-n 2) --durations=20 $(ARGS)
 
 # CORNER=oldest|constraints|newest|next|colab: one combination of versions; without it all whose Python is there (noxfile.py)
 matrix: $(VENV)/.dev

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 PARTS: dict[str, tuple[str, ...]] = {
     "answers": ("tests/checks",),
     "draws": ("tests/checks/test_seeds.py", "tests/checks/test_pasted_answers.py", "tests/checks/test_large_batches.py"),
+    "words": ("tests/checks/test_drawn_words.py",),
     "labs": ("tests/labs", "tests/lab", "tests/authoring", "tests/journeys/test_ci.py", "tests/journeys/test_jupyter.py"),
     "engines": (
         "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/ranks", "tests/simulate", "tests/tf",
