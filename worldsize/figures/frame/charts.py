@@ -111,7 +111,7 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
             early.append((x, x + wide, free - high[line]))
             ax.annotate(
                 "\n".join(wrapped[line]), (line.x, line.y), (9, (free - wanted) * 72 / picture.dpi - 9),
-                textcoords="offset points", color=line.tone, va="top", **look,
+                textcoords="offset points", color=_of_words(line.tone), va="top", **look,
             )  # fmt: skip
             continue
         places[line] = min(wanted, top - high[line] / 2)
@@ -123,10 +123,15 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
         bottom = place + high[line] / 2
         stroke = {"arrowstyle": "-", "color": line.tone, "linewidth": tokens.HAIR_PT, "shrinkA": 1}
         ax.annotate(
-            "\n".join(wrapped[line]), (line.x, line.y), (1.02, place / axes.height), "data", "axes fraction", color=line.tone,
-            va="center", arrowprops=stroke, **look,
+            "\n".join(wrapped[line]), (line.x, line.y), (1.02, place / axes.height), "data", "axes fraction",
+            color=_of_words(line.tone), va="center", arrowprops=stroke, **look,
         ).set_in_layout(False)  # fmt: skip
     return True
+
+
+def _of_words(tone: str) -> str:
+    """Return the colour of a curve's name: its own, or ink where that is too pale for words on one of the two grounds."""
+    return tokens.INK.light if tone in (tokens.STEPS[0].light, tokens.SYNCHRONOUS.light) else tone
 
 
 def legend_beside(ax: Axes) -> None:
