@@ -249,9 +249,8 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 # %% [markdown]
 # ### One bit
 #
-# Take 1 bit: the sign. The scale is the mean absolute value of the block's numbers. This is crude: a number ten times the mean
-# and one a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
-# **residual**, and adds it to the next gradient. So what is lost in one step is made up for in later ones.
+# Take 1 bit: the sign. The scale is the mean absolute value of the block's numbers. **Error feedback** (Seide and others, 2014)
+# keeps what the code did not say as a **residual**, and adds it to the next gradient: what is lost in one step comes later.
 
 # %%
 lab.predict(
@@ -628,8 +627,8 @@ lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P an
 
 # %% [markdown]
 # **Orthonormal** columns have length 1 and are at right angles; then $PP^\top M$ is the nearest to $M$ that they can make. Both
-# means are linear in $M_i$, so they are small all-reduces. The $Q$ that comes out is where the next step begins: a **warm
-# start**. What $PQ^\top$ lacks of this rank's $M$ is its residual, as before.
+# means are small all-reduces. The next step begins with this $Q$: a **warm start**. What $PQ^\top$ lacks of this rank's $M$ is
+# its residual, as before.
 #
 # <details><summary>Hint 1</summary><code>torch.linalg.qr(P).Q</code> has orthonormal columns. All ranks have the same bits
 # in P after an all-reduce, so all get the same. Gram-Schmidt is right too, if no column of zeros is divided by its
