@@ -293,7 +293,7 @@ class NothingDrawn:
 def not_yet(*names: str) -> Picture:
     """Return the `Picture` that every figure shows for an exercise not yet written: "not yet: Exercise 6.2 …".
 
-    `names` may be those of what the picture would show: the title has two of them, and the alternative text all.
+    `names` may also name the rows that are missing: the title has two of them, and the alternative text all.
     """
     shown, more = ", ".join(names[:2]), len(names) - 2
     title = f"{shown} and {more} more" if more > 0 else shown

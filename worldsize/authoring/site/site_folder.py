@@ -72,7 +72,7 @@ def all_executed(
 ) -> tuple[dict[Path, NotebookNode], list[headless.NotebookFailed]]:
     """Return the executed solution of each lab in `sources`, and what ended the others' runs; `progress(stem)` as each begins.
 
-    A lab without a kept run is run, for at most `timeout_s`. One that fails does not end the others, whose runs are kept for the
+    A lab without a kept run is run, for at most `timeout_s`. A failed lab does not end the others, whose runs are kept for the
     next time.
     """
     runs: dict[Path, NotebookNode] = {}
