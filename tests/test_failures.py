@@ -12,19 +12,19 @@ def test_of_ranks_that_were_not_done_it_is_said_who_waits_and_who_runs():
     )
 
 
-LINE = Frame("/users/ada/ring.py", 5, "ring", "fabric.send(x, to=after)")
+LINE = Frame("/users/eva/r.py", 5, "ring", "fabric.send(x, to=after)")
 
 
 def test_three_ranks_or_more_that_wait_in_one_line_share_a_line():
     standings = tuple(Standing(rank, Wait(rank, "send", (rank + 1) % 8), (LINE,)) for rank in range(8))
     assert render_standings(standings) == [
-        "  ranks 0 to 7 wait in send to ranks 1, 2, 3, 4, 5, 6, … at /users/ada/ring.py, line 5, in ring: fabric.send(x, to=after)"
+        "  ranks 0 to 7 wait in send to ranks 1, 2, 3, 4, 5, 6, … at /users/eva/r.py, line 5, in ring: fabric.send(x, to=after)"
     ]
 
 
 def test_ranks_that_wait_for_one_rank_name_it_once_and_others_stay_by_themselves():
     waits = [Standing(rank, Wait(rank, "recv", 2), (LINE,)) for rank in (0, 1, 3)]
-    rows = render_standings((*waits, Standing(4, Wait(4, "recv", 3), (Frame("/users/ada/ring.py", 9, "ring", "x"),))))
+    rows = render_standings((*waits, Standing(4, Wait(4, "recv", 3), (Frame("/users/eva/r.py", 9, "ring", "x"),))))
     said = ["  ranks 0, 1, 3 wait in recv from rank 2", "  rank 4 waits in recv from rank 3"]
     assert [row.partition(" at ")[0] for row in rows] == said
 
