@@ -100,7 +100,8 @@ def test_the_wheel_is_as_large_as_the_faq_says_and_no_larger_than_a_class_can_be
 def test_the_wheel_has_every_lab_as_it_is_in_the_repository_and_no_other(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         carried = {name: archive.read(name) for name in archive.namelist() if "/release/labs/" in name}
-    in_repository = [*(ROOT / "labs").glob("*.ipynb"), *(ROOT / "labs" / "covers").glob("*.[ps][nv]g")]
+    labs = ROOT / "labs"
+    in_repository = [labs / "AGENTS.md", *labs.glob("*.ipynb"), *(labs / "covers").glob("*.[ps][nv]g")]
     named = {f"worldsize/course/release/{path.relative_to(ROOT).as_posix()}": path.read_bytes() for path in in_repository}
     assert carried == named
 
