@@ -136,3 +136,18 @@ def test_a_question_without_an_answer_keeps_the_figure_s_own_finding():
 def test_what_was_answered_must_be_a_question():
     with pytest.raises(ValueError, match="expected a question that ends in"):
         figures.histories({"a": [1.0, 2.0]}, figures.answered("It helps.", "yes"), y="loss")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "names", [[f"{n} workers" for n in (2, 4, 8, 16, 32)], ["yours", "one server", "PyTorch", "synchronous", "a", "b"]], ids=str
+)
+def test_the_name_of_a_curve_stands_out_from_its_ground(names, theme):
+    curves = [figures.Curve(name, [(1, 1.0 + k), (2, 3.0 + 2 * k)]) for k, name in enumerate(names)]
+    picture = figures.curves(curves, "Which rises?", x="a", y="b")
+    told = [text for text in picture.axes[0].texts if text.get_text() in names]
+    of_light = {tone.light: tone for tone in tokens.ALL}
+    assert len(told) == len(names)
+    for text in told:
+        tone = of_light[text.get_color()]
+        assert Color(getattr(tone, theme)).contrast(Color(getattr(tokens.PAPER, theme)), method="wcag21") >= 4.5, text.get_text()
