@@ -9,7 +9,8 @@ from nbformat.v4 import new_code_cell, new_output
 
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.site.site_folder import all_executed, executed
+from worldsize.authoring.headless import NotebookFailed
+from worldsize.authoring.site.site_folder import all_executed, build_site, executed
 
 pytestmark = pytest.mark.quick
 
@@ -75,3 +76,10 @@ def test_a_lab_that_takes_too_long_is_named_with_the_limit(tmp_path: Path) -> No
     slow = course(tmp_path, "# %%\nimport time\ntime.sleep(60)\n", "06_a.py")
     _, failures = all_executed(tmp_path, [slow], timeout_s=3)
     assert "06_a.new.ipynb" in str(failures[0]) and "the notebook's 3 s were up" in str(failures[0])
+
+
+def test_a_site_of_failed_labs_alone_is_not_written_and_names_them(tmp_path: Path) -> None:
+    course(tmp_path, "# %%\n1 / 0\n", "06_a.py")
+    with pytest.raises(NotebookFailed, match="06_a.new.ipynb.*ZeroDivisionError"):
+        build_site(tmp_path, tmp_path / "site")
+    assert not (tmp_path / "site").exists()

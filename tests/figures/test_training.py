@@ -46,7 +46,6 @@ def test_of_many_that_are_missing_the_title_names_two_and_the_alternative_text_a
     assert "one, two, three, four" in picture.alt
 
 
-
 def test_the_finding_leads_the_alt_text_of_paths_and_goals_are_told():
     alt = figures.paths({"rank 0": [(0, 0), (2, -1)]}, {"best": (3, -2)}, lambda a, b: a + b, "Which way?", x="slope", y="b").alt
     assert alt == "Which way? It ends 1 from the best. rank 0: ends at (2, -1). best: (3, -2)."

@@ -188,9 +188,9 @@ def _row(
         failed = any(failure.rank == line[0] for failure in outcome.failures)
         return f"{failures.name(line[0], tasks)} {'failed' if failed else 'has ended'}", ""
 
-    of_line, long = [standings[rank] for rank in line], max((waited_s.get(rank, 0.0) for rank in line), default=0.0)
+    long = max(waited_s.get(rank, 0.0) for rank in line)
     how_long = f" for {units.seconds(long)}" if long else ""
-    return f"{failures.doing_all(of_line, tasks)}{how_long}", failures.own_line(of_line[0])
+    return f"{failures.doing_all([standings[rank] for rank in line], tasks)}{how_long}", failures.own_line(standings[line[0]])
 
 
 def _circle(

@@ -208,13 +208,13 @@ answers.mistake("returns_its_own_code", {"return average": "return said[fabric.r
     "the average of step 1", "This is the rank's own code alone")
 answers.mistake("adds_up_its_own_first", {
     "sum(said)": "sum(said[(fabric.rank + k) % len(said)] for k in range(len(said)))",
-}, "differs by rank in its last bits", "Add up in one order on all ranks")
+}, "the average of step", "differs by rank in its last bits", "Add up in one order on all ranks")
 answers.mistake("takes_its_own_from_where_it_was_not_rounded", {
     "average = sum(said) / fabric.world_size": """
         rest = sum(own for rank, own in enumerate(said) if rank != fabric.rank)
         average = (rest + said[fabric.rank]) / fabric.world_size
     """,
-}, "differs by rank in its last bits")
+}, "the average of step", "differs by rank in its last bits")
 
 answers.mistake("drops_what_the_bits_do_not_say", {"total - said[fabric.rank]": "torch.zeros_like(total)"},
     "the residual of step 1", "It is empty: the rest that the bits leave out is lost for ever")

@@ -266,9 +266,9 @@ def _made_of(intervals: Sequence[tuple], measured: Sequence[Measured]) -> str:
         return ""
 
     slips = list(map(_slips, measured))
-    off = {words: max(np.abs(own / slip[words] - 1).min() for own, slip in zip(half, slips, strict=True)) for words in slips[0]}
-    nearest = min(off, key=off.__getitem__)  # s over N with the right factor is within 1.3 % of s over N − 2 with 1.645
-    if off[nearest] < ALIKE:
+    apart = {words: max(np.abs(own / slip[words] - 1).min() for own, slip in zip(half, slips, strict=True)) for words in slips[0]}
+    nearest = min(apart, key=apart.__getitem__)  # s over N with the right factor is within 1.3 % of s over N − 2 with 1.645
+    if apart[nearest] < ALIKE:
         return nearest
 
     squares = np.linalg.lstsq((parts / half[:, None]) ** 2, np.ones(len(half)), rcond=None)[0]

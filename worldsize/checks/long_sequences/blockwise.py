@@ -140,15 +140,22 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     return by_slip
 
 
-def _merged_with(parts: Sequence[Part], upside_down: bool = False, raised: bool = True) -> np.ndarray:
-    """Return a rank's rows, merged block after block, with reciprocal factors or a greatest score that is never raised."""
+Factor = Callable[[np.ndarray], np.ndarray]  # of a part, from its greatest score minus the common one
+
+
+def _one_by_one(parts: Sequence[Part], of_old: Factor = np.exp, of_new: Factor = np.exp, raised: bool = True) -> np.ndarray:
+    """Return a rank's rows, merged block after block; by default they are right. `raised`: the greatest score is kept."""
     top, total, weighted = parts[0]
     for greatest, more, rows in parts[1:]:
-        both, sign = np.maximum(top, greatest), -1 if upside_down else 1
-        old, new = np.exp(sign * (top - both)), np.exp(sign * (greatest - both))
+        both = np.maximum(top, greatest)
+        old, new = of_old(top - both), of_new(greatest - both)
         total, weighted = total * old + more * new, weighted * old + rows * new
         top = both if raised else top
     return weighted / total
+
+
+def _reciprocal(difference: np.ndarray) -> np.ndarray:
+    return np.exp(-difference)
 
 
 _UNDIVIDED = "The weighted sum was not divided by the sum of exp."
@@ -168,19 +175,10 @@ def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     scaled_total = sum(factors * totals)
     scaled_weighted = sum(factors * weighted)
 
-    # one block after another, with one of the two factors at each step forgotten
-    top, old_total, old_weighted = parts[0]
-    new_total, new_weighted = old_total, old_weighted
-    for greatest, total, rows in parts[1:]:
-        both = np.maximum(top, greatest)
-        old_total, old_weighted = old_total + total * np.exp(greatest - both), old_weighted + rows * np.exp(greatest - both)
-        new_total, new_weighted = new_total * np.exp(top - both) + total, new_weighted * np.exp(top - both) + rows
-        top = both
-
     stuck = {}
     if len(parts) > 2:  # with two blocks the first one's greatest score is used once, and rightly
         words = "The greatest score so far stays the first block's: after each block keep the greater one for the next."
-        stuck[words] = _merged_with(parts, raised=False)
+        stuck[words] = _one_by_one(parts, raised=False)
     return stuck | {
         "These are the rows of its own block alone: every rank's keys must come past.": merged(parts[:1]),
         "The last block is missing: n ranks hold n blocks, so n − 1 must arrive.": merged(parts[:-1] or parts),
@@ -193,10 +191,10 @@ def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
         "The sums of exp were brought to one scale, but the weighted sums of values were not.": sum(weighted) / scaled_total,
         "The weighted sums of values were brought to one scale, but the sums of exp were not.": scaled_weighted / sum(totals),
         "The factors are upside down: a part with greatest score m counts exp(m − the greater one), never more than 1.":
-            _merged_with(parts, upside_down=True),
+            _one_by_one(parts, _reciprocal, _reciprocal),
         "The earlier parts kept their old scale: when the greatest score grows, multiply them by exp(old − new).":
-            old_weighted / old_total,
+            _one_by_one(parts, of_old=np.ones_like),
         "A block's part was added in its own scale: it counts exp(its greatest score − the common one) times.":
-            new_weighted / new_total,
+            _one_by_one(parts, of_new=np.ones_like),
         _UNDIVIDED: scaled_weighted,
     }  # fmt: skip
