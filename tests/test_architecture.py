@@ -110,6 +110,30 @@ def test_a_module_is_read_in_one_sitting() -> None:
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
+def _listed_and_bound(module: Path) -> tuple[set[str], set[str]]:
+    """(the names in a module's `__all__`, none where it makes names on demand; the names that its statements bind)."""
+    listed: set[str] = set()
+    bound: set[str] = set()
+    for node in _tree(module).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            names = {target.id for target in ast.walk(node) if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)}
+            bound |= names
+            if names == {"__all__"} and node.value is not None:
+                listed = {text.value for text in ast.walk(node.value) if isinstance(text, ast.Constant)}
+    return (set() if "__getattr__" in bound else listed), bound
+
+
+def test_every_name_that_a_module_lists_as_public_is_there() -> None:
+    """In a file `__init__.py` ruff does not look."""
+    found = {_name(module): _listed_and_bound(module) for module in MODULES}
+    assert {name: listed - bound for name, (listed, bound) in found.items() if listed - bound} == {}
+    assert sum(bool(listed) for listed, _ in found.values()) > 10
+
+
 def test_a_module_says_what_it_is() -> None:
     assert [_name(module) for module in MODULES if not ast.get_docstring(_tree(module))] == []
 

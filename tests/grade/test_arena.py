@@ -51,6 +51,12 @@ def raises(fabric, x):
         raise KeyError("chunk 5")
     fabric.recv(x, 1)
 
+def raises_after_another(fabric, x):
+    try:
+        raises(fabric, x)
+    except KeyError as error:
+        raise RuntimeError("no step") from error
+
 def loops(fabric, x):
     while True:
         pass
@@ -165,6 +171,12 @@ def test_a_rank_that_raises_is_named_with_its_line(arena):
     assert ended.state == "raised"
     assert "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.message
     assert 'raise KeyError("chunk 5")' in ended.message
+
+
+def test_an_error_that_another_caused_is_told_with_its_cause(arena):
+    ended = arena.ranks(Submitted("raises_after_another"), inputs())
+    assert "rank 1 of 2 failed first: RuntimeError: no step" in ended.message
+    assert "caused by KeyError: 'chunk 5'" in ended.message
 
 
 def test_a_function_that_does_not_end_is_a_timeout(sandbox):

@@ -63,6 +63,11 @@ def test_points_of_the_file_go_out_and_the_row_stays(grades):
     assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and "6 points. the check, was wrong" in sheet[1][5]
 
 
+def test_the_command_that_writes_pages_shows_how_many_of_how_many_are_done(grades, tmp_path):
+    answer = worldsize("feedback", grades, "--to", tmp_path / "pages", "--course", ROOT)
+    assert f"{len(ROWS)}/{len(ROWS)}" in answer.stderr
+
+
 def test_a_page_says_the_points_and_the_reason(grades, tmp_path):
     (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,5.5,<b>late bus</b>\n")
     assert worldsize("feedback", grades, "--to", tmp_path / "pages", "--course", ROOT).exit_code == 0

@@ -3,6 +3,8 @@ noticed."""
 
 import errno
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +110,14 @@ def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     with_limits = Sandbox(request.param, LIMITS)
     yield with_limits
     with_limits.close()
+
+
+def test_where_bubblewrap_starts_a_program_it_starts_a_sandbox_too() -> None:
+    """Elsewhere most tests of the sandbox are skipped, and they would be so after a mistake in its command line."""
+    shown = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--ro-bind", "/", "/", "--proc", "/proc"]
+    if shutil.which("bwrap") is None or subprocess.run(["bwrap", *shown, "true"], capture_output=True).returncode:
+        pytest.skip("bubblewrap starts nothing here")
+    assert bubblewrap.best_mode() in ("own", "fresh")
 
 
 @pytest.fixture(scope="module")

@@ -257,6 +257,12 @@ def test_a_late_upload_is_called_late_as_canvas_does(tmp_path):
     assert [(one.student, one.late) for one in found] == [("annadoe_4701", ""), ("bendoe_4702", "late")]
 
 
+@pytest.mark.parametrize("files", [["report.pdf"], ["06_ring_all_reduce.ipynb", "report.pdf"]], ids=["no notebook", "a notebook"])
+def test_a_folder_of_one_upload_is_late_as_its_name_says_whatever_is_in_it(tmp_path, files):
+    found = found_in(tmp_path, *CANVAS, *(f"eve_LATE_4799_90003_work/{file}" for file in files))
+    assert {one.late for one in found if one.student == "eve_4799"} == {"late"}
+
+
 def test_two_names_that_are_no_text_stay_two_students(tmp_path):
     found = found_in(tmp_path, b"eve\xff/06_ring_all_reduce.ipynb", b"eve\xfe/06_ring_all_reduce.ipynb", "eve?/06.ipynb")
     assert len({one.student for one in found}) == 3

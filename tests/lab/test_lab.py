@@ -250,6 +250,12 @@ def test_a_live_field_is_labelled_with_the_question_and_has_its_unit_beside_it(l
     assert (box.description, unit.value, box.placeholder) == (QUESTION, "s", "your prediction")
 
 
+@pytest.mark.parametrize(("unit", "begins"), [("s", "s. Enter saves"), ("", "Enter saves")])
+def test_a_live_field_s_tooltip_is_its_unit_and_which_keys_save(live, unit, begins):
+    Lab("06").predict("ring", QUESTION, unit)
+    assert boxes_of(live)[0].tooltip.startswith(begins)
+
+
 def test_code_in_a_question_is_set_as_code_and_the_rest_is_escaped(live):
     Lab("06").predict("ring", "Is `a < b` <b>bold</b>?", "")
     assert boxes_of(live)[0].description == "Is <code>a &lt; b</code> &lt;b&gt;bold&lt;/b&gt;?"

@@ -72,6 +72,16 @@ def test_a_variable_that_is_given_reaches_it():
 
 
 @pytest.mark.quick
+def test_it_computes_with_one_thread_unless_the_environment_says_otherwise(monkeypatch):
+    """As torchrun has it: ranks that each take all cores slow each other down."""
+    says = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert python(says) == "1\n"
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert python(says) == "2\n"
+
+
+@pytest.mark.quick
 def test_of_pytorch_s_c_it_says_errors_alone_unless_the_environment_says_otherwise(monkeypatch):
     """As torchrun ends on a busy machine, a warning with a long trace may come between the ranks' lines."""
     says = "import os; print(os.environ['TORCH_CPP_LOG_LEVEL'])"

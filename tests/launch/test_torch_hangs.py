@@ -3,6 +3,7 @@
 Each case runs on 2 ranks, with the marker `soak` on 3 and 4. A program that is only slow runs through.
 """
 
+import multiprocessing
 import re
 import threading
 import time
@@ -97,6 +98,14 @@ def groups_in_opposite_order():
             dist.all_reduce(torch.ones(2), group=group)
 
 
+def beside_a_pool_of_processes():
+    """Its three threads wait in multiprocessing's code, where nothing is posted."""
+    rank, _ = begin()
+    with multiprocessing.Pool(1):
+        if rank == 0:
+            dist.barrier()
+
+
 def objects_of_one_rank():
     rank, n = begin()
     if rank == 0:
@@ -151,6 +160,7 @@ CASES = {
     whole_weight_on_one_rank: r"rank 0 called all_gather of full_tensor\(\), ranks? 1.* called barrier",
     one_call_skipped: r"rank \d returned; ranks? 0.* waits? in all_reduce",
     groups_in_opposite_order: r"rank 0 waits in all_reduce \(group 1: ranks 0, 1\); ranks? 1.* waits? in all_reduce \(group 2: ",
+    beside_a_pool_of_processes: r"ranks? 1.* returned; rank 0 waits in barrier",
     objects_of_one_rank: r"ranks? 1.* returned; rank 0 waits in all_gather_object",
     handle_of_a_missing_rank: r"rank 0 returned; ranks? 1.* waits? in wait\(\) of all_reduce",
     handle_dropped: r"rank 1 returned without waiting for its isend; rank 0 waits in recv from rank 1",

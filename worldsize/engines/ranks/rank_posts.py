@@ -47,6 +47,7 @@ _OWN_NAMES = ("all_gather_object", "broadcast_object_list", "gather_object", "sc
 _IDLE = (
     ("tqdm/_monitor.py", ""), ("multiprocessing/queues.py", "_feed"), ("_utils/pin_memory.py", ""),
     ("concurrent/futures/thread.py", "_worker"), ("multiprocessing/pool.py", "_handle"),
+    ("multiprocessing/pool.py", "_wait_for_updates"),
 )  # fmt: skip
 
 

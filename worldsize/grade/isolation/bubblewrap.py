@@ -38,8 +38,7 @@ _ANSWERS = {_PACKAGE / "formulas": "measured_clusters.py", _DATA: "vtrain-multi.
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "USER": "student", "LOGNAME": "student",
     "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WORLDSIZE_HEADLESS": "1",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "TORCH_CPP_LOG_LEVEL": "ERROR",
 }  # fmt: skip
 # few threads and few heaps on any machine, and no log
 _TENSORFLOW = {
