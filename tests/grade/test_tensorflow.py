@@ -63,6 +63,9 @@ def dense(x):
     import tensorflow as tf
     return tf.keras.layers.Dense(1).__module__.partition(".")[0]
 
+def threads(x):
+    return os.environ["OMP_NUM_THREADS"], os.environ["TF_NUM_INTRAOP_THREADS"], os.environ["TF_NUM_INTEROP_THREADS"]
+
 def fails(x):
     if x == 1:
         raise KeyError("mine")
@@ -205,6 +208,11 @@ def test_a_sandbox_answers_as_the_notebook_does(arena, name, inputs, more, way):
     assert here.state in ("done", "not yet"), here.message
     assert (there.state, there.message, repr(there.returned)) == (here.state, here.message, repr(here.returned))
     assert repr(there.inputs) == repr(here.inputs) or there.state != "done"
+
+
+def test_an_answer_has_few_threads_on_any_machine(arena):
+    """So that points do not hang on the grader's cores, and a sandbox's limit of threads holds."""
+    assert arena.tensorflow(Submitted("threads"), [0]).returned == (("1", "1", "2"),)
 
 
 def test_the_task_that_failed_is_named_with_its_line(arena):

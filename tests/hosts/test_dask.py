@@ -75,6 +75,32 @@ def test_one_worker_of_each_host_is_taken() -> None:
     }  # fmt: skip
 
 
+class _ClientOfTwo:
+    """A client of two workers, which takes tasks and runs none."""
+
+    def nthreads(self) -> dict[str, int]:
+        return {"tcp://10.0.0.2:40001": 1, "tcp://10.0.0.1:40002": 1}
+
+    def submit(self, *_: Any, **__: Any) -> object:
+        return object()
+
+
+class _EngineThatInvites:
+    opening_s = 1.0
+
+    def open_door(self, *_: Any) -> None: ...
+
+    def invite(self, count: int, _: float) -> list[str]:
+        return ["an invitation"] * count
+
+
+@pytest.mark.quick
+def test_while_hosts_are_awaited_it_says_on_which_a_task_was_started() -> None:
+    way = hosts.Dask(_ClientOfTwo(), address="10.0.0.9")
+    way.begin(_EngineThatInvites())
+    assert way.standing() == "starting on Dask workers on 10.0.0.1, 10.0.0.2"
+
+
 @pytest.mark.quick
 def test_hosts_of_dask_are_called_so() -> None:
     assert hosts.Dask.label(object.__new__(hosts.Dask)) == "Dask"

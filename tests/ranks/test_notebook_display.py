@@ -36,7 +36,7 @@ def test_what_ipython_displays_is_shown_where_it_stands(two):
     assert [piece.text or dict(piece.bundle).get("text/html", "") for piece in pieces] == [
         "before\n", "<b>bold</b>", "", "after\n", "<i>raw</i>", "'first'\n'second'\n",
     ]  # fmt: skip
-    assert dict(pieces[2].bundle)["text/markdown"] == "*a*"
+    assert dict(pieces[2].bundle)["text/markdown"] == "*a*" and dict(pieces[4].bundle)["text/plain"] == "raw"
 
 
 def test_plt_show_puts_a_picture_between_the_lines(two):

@@ -77,6 +77,16 @@ def test_keras_3_and_tf_keras_are_chosen_at_each_launch():
     assert [launch(version, legacy_keras=legacy)[0] for legacy in (True, False, True)] == ["tf_keras", "keras", "tf_keras"]
 
 
+def test_a_task_gets_its_share_of_the_cores_for_both_of_tensorflow_s_pools(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def threads():
+        return os.environ["OMP_NUM_THREADS"], os.environ["TF_NUM_INTRAOP_THREADS"]
+
+    share = str(max(1, len(os.sched_getaffinity(0)) // 3))
+    assert launch(threads, cluster=Cluster(worker=3)).results == [(share, share)] * 3
+
+
 def test_what_a_task_prints_is_in_its_log_and_what_tensorflow_prints_is_not():
     def speak(task):
         import tensorflow as tf
