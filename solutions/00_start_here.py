@@ -184,11 +184,11 @@ took_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
 middle_s = {count: seconds[10] for count, seconds in took_s.items()}
 lab.measure("thousand", middle_s[1000] / middle_s[1])
 for count, (fastest_s, *_, slowest_s) in took_s.items():
-    compared = f"{middle_s[count] * 1e6:>7,.0f} us, {middle_s[count] / middle_s[1]:.1f} times as long as one"
-    print(f"{count:>9,} × float32: {compared} (from {fastest_s * 1e6:,.0f} to {slowest_s * 1e6:,.0f} us)")
+    compared = f"{middle_s[count] * 1e6:>7,.0f} µs, {middle_s[count] / middle_s[1]:.1f} times as long as one"
+    print(f"{count:>9,} × float32: {compared} (from {fastest_s * 1e6:,.0f} to {slowest_s * 1e6:,.0f} µs)")
 
 arrow = run.trace.transfers[0]
-print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
+print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} µs")
 
 # %% [markdown]
 # If a thousand times the bytes take about the same time, then bytes are not what costs time. A rank that waits

@@ -266,7 +266,7 @@ def star_broadcast(fabric, x, root):
             fabric.send(x, to=other)
 
 # %% [markdown]
-# We look at it over slow links, so that times can be seen: 20 MB/s and a latency of 100 us. The course holds every
+# We look at it over slow links, so that times can be seen: 20 MB/s and a latency of 100 µs. The course holds every
 # message back until a real network card of that speed would have delivered it. Each rank has one card.
 
 # %%
@@ -943,7 +943,7 @@ around = launch(ping_pong, 2, args=(near, 60))[0]
 apart = around[SMALL_BYTES + 1]  # the first that is not copied
 lab.measure("switch", times(apart, around[SMALL_BYTES]))
 for size in near:
-    print(f"{size:>7,} bytes: {1e6 * around[size]:4.0f} us")
+    print(f"{size:>7,} bytes: {1e6 * around[size]:4.0f} µs")
 
 longer = [size for size in near if size <= SMALL_BYTES and around[size] > apart]
 if longer:

@@ -406,9 +406,6 @@ def in_turns(fabric, x):
     return x
 
 # %%
-lab.predict("turns", f"{ranks} ranks, 1 MB: how many times as long as your ring does this one take?", "times")
-
-# %%
 # Helper: how long a run's messages took
 def took(run):
     """Seconds from the first message's start to the last one's end; None where the exercise is not yet written."""
@@ -419,6 +416,9 @@ def took(run):
 def times(one, other):
     """How many times as long the first took; None where one of them is not written yet."""
     return one / other if one and other else None
+
+# %%
+lab.predict("turns", f"{ranks} ranks, 1 MB: how many times as long as your ring does this one take?", "times")
 
 # %%
 turned = launch(add_up, ranks, args=(in_turns, 250_000), link=slow)

@@ -59,10 +59,10 @@ def _wrong(what: str, got: object, expected: str) -> ValueError:
 
 
 def _written(given: str | float, scale: float, unit: str) -> str:
-    """Return a link's text as given, with its blanks normalized; a number with its `unit`."""
+    """Return a link's text as given, with its blanks normalized and "µs" for "us"; a number with its `unit`."""
     if _is_number(given):
         return f"{given * scale:g} {unit}"
-    return " ".join(given.split())
+    return re.sub(r"us$", "µs", " ".join(given.split()))
 
 
 @dataclass(frozen=True, init=False)
@@ -80,7 +80,7 @@ class Link:
     def __init__(self, bandwidth: str | float, latency: str | float = 0.0) -> None:
         object.__setattr__(self, "bandwidth_bytes_per_s", bandwidth_bytes_per_s(bandwidth))
         object.__setattr__(self, "latency_s", latency_s(latency))
-        object.__setattr__(self, "written", f"{_written(bandwidth, 1e-6, 'MB/s')}, {_written(latency, 1e6, 'us')}")
+        object.__setattr__(self, "written", f"{_written(bandwidth, 1e-6, 'MB/s')}, {_written(latency, 1e6, 'µs')}")
 
     def seconds(self, size_bytes: float) -> float:
         """Return the seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""

@@ -59,17 +59,17 @@ def size(size_bytes: float) -> str:
 
 
 def time_unit(largest_s: float) -> tuple[float, str]:
-    """Return factor and name of the unit for values up to `largest_s`; 's', 'ms' or 'us'."""
+    """Return factor and name of the unit for values up to `largest_s`; 's', 'ms' or 'µs'."""
     if abs(largest_s) >= 1 or largest_s == 0:
         return 1.0, "s"
     if abs(largest_s) >= 1e-3:
         return 1e3, "ms"
-    return 1e6, "us"
+    return 1e6, "µs"
 
 
 def byte_unit(largest_bytes: float) -> tuple[float, str]:
-    """Return factor and name of the unit for sizes up to `largest_bytes`; 'B', 'kB', 'MB' or 'GB'."""
-    for factor, unit in ((1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB")):
+    """Return factor and name of the unit for sizes up to `largest_bytes`; 'B', 'kB', 'MB', 'GB' or 'TB'."""
+    for factor, unit in ((1e-12, "TB"), (1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB")):
         if abs(largest_bytes) * factor >= 1:
             return factor, unit
     return 1.0, "B"

@@ -1,6 +1,7 @@
 """Takes the README's picture of a lab in JupyterLab: `python -m tests.browser.picture_of_a_lab`.
 
-Lab 06 runs with small sizes; a guess is typed and its cell is run, as a student would do. Nothing is drawn by hand.
+Lab 06 runs with small sizes; a guess is typed and its cell is run, as a student would do, in JupyterLab as a student has it.
+Nothing is drawn by hand.
 """
 
 import tempfile
@@ -8,21 +9,22 @@ from pathlib import Path
 
 import nbformat
 
-from tests.support.lab06 import write
+from tests.support.lab06 import RUN, write
 from tests.support.lab_page import LabTab, chromium
 from tests.support.lab_server import LabServer
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "lab.png"
 RUN_S = 500
 GUESS = "2"
-ASKED, ANSWERED = 'lab.predict("fan_in"', 'lab.measure("fan_in"'
+ASKED, ANSWERED = 'lab.predict("turns"', 'lab.measure("turns"'
+OF_CONTRIBUTORS = ("@jupyter/nbgrader", "ipyparallel-labextension", "jupyterlab-jupytext")
 
 
 def take(path: Path) -> None:
     """Write the picture, 1280 × 860 pixels, to `path`."""
-    with tempfile.TemporaryDirectory() as folder, LabServer(Path(folder)) as server, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, LabServer(Path(folder), OF_CONTRIBUTORS) as server, chromium() as browser:
         notebook = server.work / "06_ring_all_reduce.ipynb"
-        write(notebook, {})
+        write(notebook, {}, sections=(*RUN, "Break it"))
         cells = nbformat.read(notebook, as_version=4).cells
         asks, answers = (next(cell.id for cell in cells if start in cell.source) for start in (ASKED, ANSWERED))
         context = browser.new_context(viewport={"width": 1280, "height": 860})
@@ -35,6 +37,8 @@ def take(path: Path) -> None:
         tab.run_cell(answers)
         tab.page.get_by_text(f"you said {GUESS} ").first.wait_for()
         tab.ended(RUN_S)
+        film = tab.cell(answers).query_selector("input[type=range]")
+        film.evaluate("(slider) => { slider.value = slider.max * 0.4; slider.dispatchEvent(new Event('input')); }")
         tab.command("application:toggle-left-area")
         tab.cell(asks).evaluate("(node) => node.scrollIntoView({ block: 'start' })")
         tab.page.screenshot(path=path)

@@ -46,6 +46,11 @@ def scales(fabric, x, factor, shifts):
 def stub(*_):
     raise NotYet("Exercise 6.2: the ring")
 
+LINK = Link("1 GB/s", "500 ms")
+
+def times_a_link(size_bytes):
+    return LINK.seconds(size_bytes)
+
 def raises(fabric, x):
     if fabric.rank == 1:
         raise KeyError("chunk 5")
@@ -164,6 +169,11 @@ def test_a_link_shapes_the_messages(arena):
 def test_a_stub_is_not_yet(arena):
     ended = arena.ranks(Submitted("stub"), inputs())
     assert (ended.state, ended.message) == ("not yet", "Exercise 6.2: the ring")
+
+
+def test_a_link_that_a_cell_makes_is_a_real_one(arena):
+    """Pictures and launches have stubs in a sandbox."""
+    assert arena.call(Submitted("times_a_link"), 2e9).returned == (2.5,)
 
 
 def test_a_rank_that_raises_is_named_with_its_line(arena):

@@ -36,10 +36,11 @@ knobs(turned, ranks=[2, 3, 4])"""
 ADDED = {"browser-knob": KNOB, "browser-live": LIVE, "browser-after": "print('the kernel answers', 6 * 7)"}
 
 
-def write(path: Path, added: dict[str, str], labs_cells: int | None = None) -> None:
+def write(path: Path, added: dict[str, str], labs_cells: int | None = None, sections: tuple[str, ...] = RUN) -> None:
     """Lab 06's solution with small parameters, or its first code cells, and code cells after its own.
 
-    Of its checks, which take longest, the first alone is there, and of its sections those with something to move.
+    Of its checks, which take longest, the first alone is there, and of its sections `sections`: as a rule those with something to
+    move.
     """
     notebook = nbformat.reads(build.notebooks(ROOT / "solutions" / "06_ring_all_reduce.py")[0], as_version=4)
     for cell in notebook.cells:
@@ -47,24 +48,24 @@ def write(path: Path, added: dict[str, str], labs_cells: int | None = None) -> N
             cell.source += "".join(f"\n{name} = {value!r}" for name, value in QUICK["06"].items())
     checks = [cell for cell in notebook.cells if any(tag.startswith("check:") for tag in cell.metadata.get("tags", ()))]
     assert len(checks) > 1
-    notebook.cells = [cell for cell in _of_sections(notebook.cells) if cell not in checks[1:]]
+    notebook.cells = [cell for cell in _of_sections(notebook.cells, sections) if cell not in checks[1:]]
     if labs_cells is not None:
         notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"][:labs_cells]
     notebook.cells += [new_code_cell(source, id=id) for id, source in added.items()]
     nbformat.write(notebook, path)
 
 
-def _of_sections(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
-    """The cells of the sections `RUN`, and of the others what those need."""
+def _of_sections(cells: list[NotebookNode], sections: tuple[str, ...]) -> Iterator[NotebookNode]:
+    """The cells of these sections, and of the others what those need."""
     section, met = None, set()
     for cell in cells:
         heading = re.match(r"##+ (.+)", cell.source) if cell.cell_type == "markdown" else None
         if heading:
             section = heading[1]
             met.add(section)
-        if section in (None, *RUN) or cell.source.startswith(("# Set-up", "# Exercise")):
+        if section in (None, *sections) or cell.source.startswith(("# Set-up", "# Exercise")):
             yield cell
-    assert met.issuperset(RUN), met
+    assert met.issuperset(sections), met
 
 
 def outputs(path: Path, cell: str) -> list[dict]:

@@ -11,6 +11,7 @@ import re
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.kernels import seconds_until
@@ -25,11 +26,14 @@ _SETTINGS = {
 
 
 class LabServer:
-    """`with LabServer(folder) as server:` serves `server.work`; `folder` has the settings, the log and the runtime too."""
+    """`with LabServer(folder) as server:` serves `server.work`; `folder` has the settings, the log and the runtime too.
 
-    def __init__(self, folder: Path) -> None:
+    `without` names JupyterLab's extensions that it leaves out.
+    """
+
+    def __init__(self, folder: Path, without: Sequence[str] = ()) -> None:
         self.work = folder / "work"
-        self._folder, self._log = folder, folder / "lab.log"
+        self._folder, self._log, self._without = folder, folder / "lab.log", without
         self.token = secrets.token_hex(16)
         self.url = ""
 
@@ -39,6 +43,9 @@ class LabServer:
             path = self._folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(values))
+        page = self._folder / "config" / "labconfig" / "page_config.json"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(json.dumps({"disabledExtensions": dict.fromkeys(self._without, True)}))
         command = [
             sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0", f"--ServerApp.root_dir={self.work}", "--ServerApp.websocket_ping_interval=0",

@@ -35,11 +35,12 @@ def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """Return a reported name for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
+    """Return a reported name for people: "kept_for_backward_kB" is "kept for backward (kB)", "step_us" is "step (µs)"."""
     words = name.split("_")
     if len(words) < 2 or words[-1] not in UNITS or words[-2] == "per":
         return " ".join(words)
-    return f"{' '.join(words[:-1])} ({words[-1]})"
+    unit = words[-1].replace("us", "µs")
+    return f"{' '.join(words[:-1])} ({unit})"
 
 
 @dataclass
