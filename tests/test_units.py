@@ -31,7 +31,7 @@ def test_a_size_is_told_in_the_largest_unit_of_which_it_has_one(size_bytes, text
 
 
 @pytest.mark.parametrize(
-    ("value_s", "text"), [(0, "0 s"), (1, "1 s"), (90.5, "90.5 s"), (0.0123, "12.3 ms"), (2.5e-6, "2.5 µs"), (4e-8, "0.04 us")]
+    ("value_s", "text"), [(0, "0 s"), (1, "1 s"), (90.5, "90.5 s"), (0.0123, "12.3 ms"), (2.5e-6, "2.5 µs"), (4e-8, "0.04 µs")]
 )
 def test_seconds_are_told_in_seconds_thousandths_or_millionths(value_s, text):
     assert units.seconds(value_s) == text
