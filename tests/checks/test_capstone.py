@@ -8,7 +8,7 @@ from scipy import stats
 
 from tests.checks.mutants.forecast import two_parts_and_students_quantile
 from worldsize import data
-from worldsize.checks.capstone import clusters, forecasts, made_up_cluster, plans
+from worldsize.checks.capstone import clusters, counted_parts, forecasts, made_up_cluster, plans
 from worldsize.formulas import measured_clusters
 
 STAYS_WITHIN = (  # as the docstring says, rounded outwards
@@ -31,10 +31,7 @@ def test_the_factor_that_the_lab_gives_is_students_t_within_two_percent():
         assert 1.645 + 1.5 / freedom == pytest.approx(stats.t.ppf(0.95, freedom), rel=0.02)
 
 
-PARTS = {
-    made_up_cluster.SIXTEEN: "off node", made_up_cluster.GRADIENTS: "data parallel",
-    made_up_cluster.HOPS: "point to point", made_up_cluster.HEAD: "head",
-}  # fmt: skip
+PARTS = ("off node", "data parallel", "point to point", "head", "nvlink")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -49,7 +46,23 @@ def test_on_a_made_up_cluster_the_model_is_near_in_each_group_and_without_a_part
         return max(measured_clusters.error(fit, rows) for rows in rows_of.values())
 
     assert farthest() < clusters.MADE_UP - 0.01
-    assert min(farthest(part) for part in PARTS.values()) > clusters.MADE_UP + 0.02
+    assert min(farthest(part) for part in PARTS) > clusters.MADE_UP + 0.005
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (lambda row: measured_clusters.work(row), ""),
+        (lambda row: measured_clusters.work(row, "bubble"), "leave out the bubble"),
+        (lambda row: measured_clusters.work(row, "attention"), ""),  # of another kind, as far as the course counts
+        (lambda row: measured_clusters.work(row) * [1, 0, 1, 1, 1], "memory traffic takes no time"),
+    ],
+)
+def test_predictions_show_the_part_that_they_leave_out_and_no_other(parts, words):
+    rows = data.measured_iterations("multi")
+    predicted_s = np.array([parts(row) for row in rows]) @ np.array([1.2, 4.0, 3.0, 7.0, 0.002])
+    sentence = counted_parts.missing_part(rows, predicted_s) or counted_parts.wrong_constant(rows, predicted_s)
+    assert words in sentence and bool(sentence) == bool(words)
 
 
 def test_no_measured_step_is_of_a_made_up_group():

@@ -11,7 +11,9 @@ answers = Answers("predict_steps")
 MEMORY = 1
 
 
-def work(row, bubble=True, recomputed=True, off_node=True, scores=True, head=True, gradient=True, hop=True):
+def work(
+    row, bubble=True, recomputed=True, off_node=True, scores=True, head=True, gradient=True, hop=True, tensor=True, in_node=True
+):
     """Seconds by the hardware's sheet: matrix products, memory traffic, NVLink, network; and layers times micro-batches."""
     t, p, hidden, tokens = row["tensor"], row["pipeline"], row["hidden"], row["micro_batch"] * row["tokens"]
     act, micro_batches = tokens * hidden, row["global_batch"] / (row["data"] * row["micro_batch"])
@@ -22,12 +24,12 @@ def work(row, bubble=True, recomputed=True, off_node=True, scores=True, head=Tru
     flops = layers * passes * (24 * act * hidden + 4 * act * row["tokens"]) / t + head * micro_batches * 6 * act * 51_200 / t
     table = row["heads"] * tokens * row["tokens"] * scores
     traffic = layers * passes * (18.5 * act + 14 * act / t + 10.75 * table / t)
-    messages = layers * (2 * passes - 2) * 2 * (t - 1) / t * 2 * act
+    messages = tensor * layers * (2 * passes - 2) * 2 * (t - 1) / t * 2 * act
     gradients = gradient * 2 * (row["data"] - 1) / row["data"] * 2 * 12 * row["layers"] * hidden**2 / (t * p)
     hops = hop * (p > 1) * rounds * 4 * act / t
 
     inside = outside = 0.0
-    if t > 8 and off_node:
+    if (t > 8 and off_node) or not in_node:
         outside += messages
     else:
         inside += messages
@@ -147,7 +149,7 @@ def a_width_of_the_t_distribution(few, single_node, rows):
     return intervals(table(rows)[0] @ constants, 1.72 * sigma**0.5)
 
 
-@answers.is_wrong("on another cluster", "with tensor 16", "leave the node and go with the network's constant")
+@answers.is_wrong("on another cluster", "In your predictions the network has NVLink's constant")
 def fitted_to_one_node_alone(few, single_node, rows):
     """Then nothing has been seen to cross the network, and it is taken for as fast as NVLink."""
 
@@ -161,24 +163,24 @@ def fitted_to_one_node_alone(few, single_node, rows):
 
 answers.mistake("takes_tensor_16_for_nvlink",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, off_node=False))"},
-    "with tensor 16", "too short", "leave the node and go with the network's constant")
+    "too short", "take the bytes of tensor 16 for bytes over NVLink: they leave the node")
 answers.mistake("no_gradients",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, gradient=False))"},
-    "on another cluster", "of few micro-batches", "the all-reduce of the gradients, once a step")
+    "on another cluster", "of few micro-batches", "leave out the all-reduce of the gradients")
 answers.mistake("no_hop",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, hop=False))"},
-    "on another cluster", "of one layer a stage", "has a hop to the next stage")
+    "on another cluster", "of one layer a stage", "leave out the hops to the next stage")
 answers.mistake("no_head",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=False))"},
-    "on another cluster", "of a single layer", "the output layer is much of the matrix products")
+    "on another cluster", "of a single layer", "leave out the output layer")
 answers.mistake("no_hop_in_the_bubble",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, hop=busy(row)))"},
-    "on another cluster", "of one layer a stage are", "too short", "each of the m + p − 1 micro-batches has a hop")
+    "on another cluster", "of one layer a stage are", "too short", "Each of the m + p − 1 micro-batches has a hop")
 answers.mistake("the_head_in_the_bubble_too",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=1 / busy(row)))"},
     "on another cluster", "of one layer a stage are", "too long", "the head comes m times")
 answers.mistake("a_fifth_whatever_the_rows_say", {'np.quantile(off, 0.9, method="higher")': "0.2"},
-    "scatter by 1 %", "your intervals are ± 18.3 % wide", "take the width from the rows")
+    "scatter by 1 %", "your intervals are ± 18.3 % wide", "Take the width from the rows")
 answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(off, 0.9)"},
     "of the 83 rows lie in your intervals", "nine in ten should", of=both_files_in_one_fit)
 
@@ -187,20 +189,51 @@ answers.mistake("five_free_constants", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
     "robust_fit.fit(at_few, took, known={MEMORY: memory})": "robust_fit.fit(at_few, took)",
 }, "49 % off on average, and 6.23 % on the rows of 64", "A fit cannot tell apart parts of a step that grow alike",
-    of=memory_from_every_run_of_the_node)
+    "In your predictions the matrix products take no time", of=memory_from_every_run_of_the_node)
 answers.mistake("no_memory_traffic", {
     "products, memory, inside, outside, layers = work(row)": "",
     "np.array([products, memory, inside + outside, layers])": "work(row) * [1, 0, 1, 1, 1]",
     "table(single_node, parts)": "table(few, parts)",
-}, "rows of 256 and 512 GPUs", "expected at most 18 %", "Furthest off are the", of=fitted_to_one_node_alone)
+}, "rows of 256 and 512 GPUs", "expected at most 18 %", "In your predictions memory traffic takes no time",
+    of=fitted_to_one_node_alone)
 answers.mistake("no_bubble",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, bubble=False))",
      'np.quantile(off, 0.9, method="higher")': "0.2"},
-    "rows of 256 and 512 GPUs", "too short")
+    "rows of 256 and 512 GPUs", "leave out the bubble: a step lasts as long as m + p − 1 micro-batches")
 answers.mistake("no_overhead_of_a_layer",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row) * [1, 1, 1, 1, 0])",
      'np.quantile(off, 0.9, method="higher")': "0.2"},
-    "rows of 256 and 512 GPUs", "too short")
+    "rows of 256 and 512 GPUs", "too short", "In your predictions a layer turn has no overhead")
+answers.mistake("no_matrix_products",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row) * [0, 1, 1, 1, 1])"},
+    "rows of 256 and 512 GPUs", "too short", "In your predictions the matrix products take no time")
+answers.mistake("no_bytes_over_nvlink",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row) * [1, 1, 0, 1, 1])"},
+    "In your predictions the bytes over NVLink take no time")
+answers.mistake("one_constant_for_both_links", {
+    "fitted(few, single_node, rows)":
+        "fitted(few, single_node, rows, lambda row: work(row) @ np.diag([1, 1, 0, 1, 1]) + work(row)[2] * np.eye(5)[3])",
+}, "In your predictions the network has NVLink's constant")
+answers.mistake("no_bytes_over_the_network",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row) * [1, 1, 1, 0, 1])"},
+    "In your predictions the bytes over the network take no time")
+answers.mistake("no_tensor_messages",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, tensor=False))"},
+    "rows of 256 and 512 GPUs", "too short", "leave out the messages between the ranks that share a layer")
+answers.mistake("tensor_messages_always_over_the_network",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, in_node=False))"},
+    "on another cluster", "the bytes of tensor stay in the node and go with NVLink's constant")
+answers.mistake("every_constant_from_the_node", {
+    "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
+    "at_few, took = table(few)": "at_few, took = table(single_node)",
+    ", known={MEMORY: memory})": ")",
+}, "with tensor 16", "In your predictions the bytes over the network take no time", "fit its constant to the 64 GPUs",
+    of=memory_from_every_run_of_the_node)
+answers.mistake("nvlinks_constant_of_the_node_for_the_network", {
+    "memory = robust_fit.fit(*table(single_node))[MEMORY]": "node = robust_fit.fit(*table(single_node))",
+    "known={MEMORY: memory}": "known={MEMORY: node[MEMORY], 2: node[2], 3: node[2]}",
+}, "on another cluster", "In your predictions the network has NVLink's constant", "fit its constant to the 64 GPUs",
+    of=memory_from_every_run_of_the_node)
 
 
 @answers.is_wrong("on the rows of 64 GPUs, whose seconds were given", "fix that first")

@@ -15,6 +15,7 @@ import numpy as np
 from worldsize import data, units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.capstone import made_up_cluster
+from worldsize.checks.capstone.counted_parts import missing_part, wrong_constant
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
 from worldsize.checks.kit.judge import Case, first_complaint
@@ -23,8 +24,8 @@ from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.data import MeasuredIteration
 
 HALF, FULL = 0.18, 0.12
-ELSEWHERE = 0.18  # on the made-up cluster, on rows of the measured shapes
-# in each group of rows; in 1,000 of 1,000 draws the course's answer is at most 4 % off, without a part at least 8 % in a group
+ELSEWHERE_FEW, ELSEWHERE = 0.28, 0.22  # on the made-up cluster, on rows of the measured shapes
+# in each group of rows; in 100 of 100 draws the course's answer is at most 2.3 % off, without a part at least 6.7 % in a group
 MADE_UP = 0.06
 LEAST_COVERED, MOST_WIDE, NARROW = 0.85, 0.4, 0.3
 MOST_WIDE_MADE_UP = 0.1  # the made-up steps scatter by a hundredth
@@ -148,33 +149,36 @@ def _wrong_middles(intervals: np.ndarray, task: ClusterTask, most: float) -> Com
         return None
 
     middle = intervals[:, 1]
+    missing = missing_part(task.asked, middle)
+    cause = missing or wrong_constant(task.asked, middle)
     if at_few > HALF:
         words = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL) or _other_order(middle, task.measured_s)
         return (
             f"on the rows of {FEW_GPUS} GPUs, whose seconds were given, your predictions are {_percent(at_few)} off on average: "
-            f"fix that first. {words}"
+            f"fix that first. {words or cause}"
         ).rstrip()
 
     words = one_factor(middle, task.measured_s, FULL) or _other_order(middle, task.measured_s) or _where(middle, task)
-    if at_few < FULL < error:
+    if at_few < FULL < error and not missing:
         words += " A fit cannot tell apart parts of a step that grow alike in all rows of the fit."
     return (
         f"on the rows of 256 and 512 GPUs your predictions are {_percent(error)} off on average, and {_percent(at_few)} "
-        f"on the rows of {FEW_GPUS}; expected at most {_percent(most)}. {words}"
-    )
+        f"on the rows of {FEW_GPUS}; expected at most {_percent(most)}. {words} {cause}"
+    ).rstrip()
 
 
 def _not_fitted(intervals: np.ndarray, task: ClusterTask) -> Complaint:
     """Complain where the made-up cluster's rows of measured shapes are predicted badly, on 64 GPUs or on more."""
     off = np.abs(task.off(intervals))
     at_few, beyond = float(off[task.fitted].mean()), float(off[(task.groups == "") & ~task.fitted].mean())
-    if max(at_few, beyond) <= ELSEWHERE:
+    if at_few <= ELSEWHERE_FEW and beyond <= ELSEWHERE:
         return None
     return (
         f"you predict the measured clusters well. On another cluster, whose GPUs, memory and network have other speeds, with "
         f"all rows measured anew, your predictions are {_percent(at_few)} off on the rows of {FEW_GPUS} GPUs and "
-        f"{_percent(beyond)} on the rows of 256 and 512: do all your constants come from the given rows?"
-    )
+        f"{_percent(beyond)} on the rows of 256 and 512: do all your constants come from the given rows? "
+        f"{_cause(intervals, task)}"
+    ).rstrip()
 
 
 def _missing_part(intervals: np.ndarray, task: ClusterTask) -> Complaint:
@@ -194,7 +198,7 @@ def _missing_part(intervals: np.ndarray, task: ClusterTask) -> Complaint:
     way = "long" if means[name] > 0 else "short"
     return (
         f"on another cluster, made up of the five kinds of parts, the {(group == name).sum()} rows {name} are "
-        f"{_percent(abs(means[name]))} too {way}: {made_up_cluster.GROUPS[name]}"
+        f"{_percent(abs(means[name]))} too {way}. {_cause(intervals, task) or made_up_cluster.GROUPS[name]}"
     )
 
 
@@ -204,8 +208,15 @@ def _given_width(intervals: np.ndarray, task: ClusterTask) -> Complaint:
         return None
     return (
         f"on another cluster, whose steps scatter by {_percent(made_up_cluster.SCATTER)}, your intervals are ± {_percent(wide)} "
-        f"wide on average; expected at most ± {_percent(MOST_WIDE_MADE_UP)} there: take the width from the rows."
+        f"wide on average; expected at most ± {_percent(MOST_WIDE_MADE_UP)} there. "
+        f"{_cause(intervals, task) or 'Take the width from the rows.'}"
     )
+
+
+def _cause(intervals: np.ndarray, task: ClusterTask) -> str:
+    """Return a sentence about a part that the middles leave out, or about a wrong constant in them; empty for none."""
+    middle = intervals[:, 1]
+    return missing_part(task.asked, middle) or wrong_constant(task.asked, middle)
 
 
 def _percent(share: float) -> str:

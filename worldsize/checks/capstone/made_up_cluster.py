@@ -1,7 +1,7 @@
 """A made-up cluster: the shapes of measured steps with seconds from the course's model, drawn constants and a little scatter.
 
-The network is slow, so that traffic across it shows. In some groups of steps a single part is much of the whole: an answer
-that leaves the part out, or takes it for another kind, is far off there.
+Both links are slow, and each in its own way, so that their traffic shows. In some groups of steps a single part is much of the
+whole: an answer that leaves the part out, or takes it for another kind, is far off there.
 """
 
 from dataclasses import replace
@@ -13,14 +13,14 @@ from worldsize.formulas import measured_clusters
 
 SCATTER = 0.01
 # ranges of constants: matrix products, memory traffic, NVLink and network over the sheet's; overhead of a layer turn, seconds
-CONSTANTS = ((0.8, 1.0), (4.0, 5.0), (1.0, 2.0), (2.5, 3.5), (1e-3, 3e-3))
+CONSTANTS = ((0.8, 1.0), (4.0, 5.0), (3.2, 3.6), (6.5, 7.5), (1e-3, 3e-3))
 WIDTHS = (4096, 6144, 8192)
 SIXTEEN, GRADIENTS, HOPS, HEAD = "with tensor 16", "of few micro-batches", "of one layer a stage", "of a single layer"
 GROUPS = {
-    SIXTEEN: "sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
-    GRADIENTS: "half of such a step is the all-reduce of the gradients, once a step, with all ranks of a node on one card.",
-    HEAD: "the output layer is much of the matrix products there, once per micro-batch.",
-    HOPS: "each of the m + p − 1 micro-batches has a hop to the next stage, which leaves the node, and the head comes m times.",
+    SIXTEEN: "Sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
+    GRADIENTS: "Half of such a step is the all-reduce of the gradients over the network, with all ranks of a node on one card.",
+    HEAD: "The output layer is much of the matrix products there, once per micro-batch.",
+    HOPS: "Each of the m + p − 1 micro-batches has a hop to the next stage, which leaves the node, and the head comes m times.",
 }
 
 Rows = list[MeasuredIteration]
@@ -58,7 +58,7 @@ _LAYERS = {SIXTEEN: 33, GRADIENTS: 34, HOPS: 12, HEAD: 1}
 
 def _drawn(name: str, row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
     """Return the made-up cluster's `row` in a shape of the group `name`."""
-    micro_batches = int(generator.integers(2, 4)) if name == GRADIENTS else {SIXTEEN: 8, HOPS: 4, HEAD: 64}[name]
+    micro_batches = int(generator.integers(2, 4)) if name == GRADIENTS else {SIXTEEN: 8, HOPS: 2, HEAD: 64}[name]
     drawn = int(generator.choice([2, 4]))
     gpus, tensor, pipeline, micro_batch = {
         SIXTEEN: (512, 16, 1, drawn), GRADIENTS: (512, drawn, 2, 1), HOPS: (48 * drawn, drawn, 12, 4), HEAD: (128, 8, 1, drawn),
