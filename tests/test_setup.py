@@ -249,7 +249,7 @@ def test_the_package_ships_its_scripts_and_templates() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["tool"]["setuptools"]["package-data"] == {
         "*": ["*.js", "*.css", "templates/*.html", "templates/*.css"],
-        "worldsize.course": ["jupyter/labconfig/*.json"],
+        "worldsize.course": ["jupyter/*.json", "jupyter/labconfig/*.json"],
     }
 
 

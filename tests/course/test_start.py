@@ -3,10 +3,12 @@
 import json
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from jupyter_server.services.contents.largefilemanager import LargeFileManager
 from typer.testing import CliRunner, Result
 
 import worldsize
@@ -144,6 +146,18 @@ def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there
     assert given["JUPYTER_CONFIG_PATH"].split(os.pathsep) == [str(opening.JUPYTER_CONFIG), "/etc/ours"]
     settings = json.loads((opening.JUPYTER_CONFIG / "labconfig" / "default_setting_overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"] == {"fetchNews": "false", "checkForUpdates": False}
+
+
+def test_jupyterlab_lists_the_labs_without_the_folder_of_their_covers_and_serves_it(tmp_path: Path) -> None:
+    asks = [sys.executable, "-m", "jupyter_server", "--show-config-json"]
+    done = subprocess.run(asks, capture_output=True, text=True, timeout=60, env=opening.environment(os.environ), check=True)
+    settings = json.loads(done.stdout)["ContentsManager"]
+    (tmp_path / "covers").mkdir()
+    (tmp_path / "covers" / "06.svg").write_text("<svg/>")
+    (tmp_path / "06.ipynb").write_text("{}")
+    manager = LargeFileManager(root_dir=str(tmp_path), **settings)
+    assert [row["name"] for row in manager.get("", content=True)["content"]] == ["06.ipynb"]
+    assert manager.get("covers/06.svg")["content"] == "<svg/>"
 
 
 def test_a_terminal_of_jupyterlab_finds_the_programs_of_this_python_first() -> None:
