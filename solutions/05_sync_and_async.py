@@ -588,9 +588,9 @@ if scaled_ages:
 # ## A gate: bounded staleness
 #
 # Between everybody and nobody there is a compromise. Count for each worker how many gradients it has delivered: its
-# **clock**. A worker gets new weights only while its clock is at most `bound` ahead of the *slowest* one's. So its next gradient
-# may find it `bound` + 1 ahead: then it waits at the gate until the slowest has caught up. This is *stale synchronous parallel*
-# (Ho and others, 2013).
+# **clock**. A worker gets new weights only while its clock is at most `bound` ahead of the *slowest* one's. When its next
+# gradient arrives, it may be `bound` + 1 ahead: then it waits at the gate until the slowest has caught up. This is *stale
+# synchronous parallel* (Ho and others, 2013).
 
 # %% [markdown]
 # An example with `bound` 1: rank 1 delivers two gradients, rank 2 none. Rank 1's clock is 2, the slowest one's is 0, so
@@ -647,9 +647,9 @@ def hiccups(rank):
     return work_s * (longer if random.random() < chance else 1)
 
 # %% [markdown]
-# How stale can a gradient get behind a gate of bound s? When a worker with clock c gets weights, every other clock is at
-# least c − s. When its gradient arrives, every other clock is at most c + s + 1. How many updates can each of the others
-# make between the two?
+# How stale can a gradient get behind the gate? Let s be the `bound`, and c a worker's clock when it gets weights. Every other
+# clock is then at least c − s. When the worker's gradient arrives, and before it counts, every other clock is at most
+# c + s + 1. How many updates can each of the others make between the two?
 
 # %%
 lab.predict("gate", f"{workers} workers, bound 1: no gradient can be staler than …?", "updates, by counting")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worldsize.checks.asynchronous.scripted_workers import script
-from worldsize.checks.asynchronous.servers import any_order, gated_order, hurried_order
+from worldsize.checks.asynchronous.servers import alternating_order, any_order, gated_order, hurried_order
 from worldsize.checks.asynchronous.update_plan import first_of_each, one_by_one, shares, weights_at
 
 pytestmark = pytest.mark.quick
@@ -29,11 +29,25 @@ def hurried(workers, backups, seed=0):
     return play, first_of_each(play, backups)
 
 
+def alternating(workers, backups, seed=0):
+    play = script(workers, alternating_order(workers, backups, random.Random(seed)), seed)
+    return play, first_of_each(play, backups)
+
+
 def every_plan():
     for seed in SEEDS:
+        yield from (alternating(n, b, seed) for n in (2, 3, 4, 6) for b in range(1, n))
         yield from (asynchronous(n, seed) for n in (1, 2, 3, 4))
         yield from (gated(n, bound, seed) for n in (1, 2, 3, 4) for bound in (0, 1, 2))
         yield from (hurried(n, b, seed) for n in (2, 3, 4) for b in range(n))
+
+
+def test_in_an_alternating_order_each_worker_is_late_once_and_then_in_time():
+    for workers, backups in ((2, 1), (3, 1), (3, 2), (6, 2)):
+        play, plan = alternating(workers, backups)
+        late = [k for k, age in enumerate(plan.ages) if age]
+        assert sorted(play.order[k] for k in late) == list(range(1, workers + 1))
+        assert all(play.order[k + 1] == play.order[k] and plan.ages[k + 1] == 0 for k in late)
 
 
 def test_no_workers_turn_comes_before_it_has_new_weights():

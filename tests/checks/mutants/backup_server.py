@@ -227,6 +227,22 @@ answers.mistake("ends_one_step_early", {"range(updates)": "range(updates - 1)"},
     "were computed on the newest weights: that makes", "Did the loop end too early, or did a late gradient count?")
 answers.mistake("waits_for_half_of_them", {"n - backups": "max(1, n // 2)"},
     ("did a step end before its 2 gradients were there?", "the loop or a step ended too early"))
+answers.mistake("drops_whoever_was_late_before", {
+    "for version in range(updates):": "late = set()\nfor version in range(updates):",
+    "if base < version:": """
+        if base < version:
+            late.add(worker)
+        if worker in late:
+    """,
+}, "each late once", "gradient of version 1 was in time: count it, and send nothing before version 2")
+answers.mistake("counts_whoever_was_in_time_for_step_0", {
+    "for version in range(updates):": "team = []\nfor version in range(updates):",
+    "if base < version:": """
+        if version == 0:
+            team.append(worker)
+        if worker not in team:
+    """,
+}, "each late once", "gradient of version 1 was in time: count it, and send nothing before version 2")
 
 
 answers.spoil("keeps_one_backup_and_counts_nothing", {"return weights, lost": "return weights, -1"},

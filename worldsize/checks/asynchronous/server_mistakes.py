@@ -129,7 +129,7 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rat
         if got == want:
             continue
         which = f"rank {worker} got the versions {got}, expected {want}."
-        misnumbered = _misnumbered(ended.returned[worker][:-1], want, play, plan, rate)
+        misnumbered = _misnumbered(worker, ended.returned[worker][:-1], want, play, plan, rate)
         if misnumbered:
             return f"{which} {misnumbered}"
         complaint = complaint or f"{which} {_why(worker, got, want, play, plan)}".rstrip()
@@ -137,7 +137,9 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rat
     return complaint
 
 
-def _misnumbered(letters: Sequence[np.ndarray], want: list[int], play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
+def _misnumbered(
+    worker: int, letters: Sequence[np.ndarray], want: list[int], play: WorkerScript, plan: UpdatePlan, rate: float
+) -> str:
     """Return words for the first letter with another version than is due, or "" if its weights are neither version's."""
     for place, (letter, due) in enumerate(zip(letters, want, strict=False), start=1):
         sent = int(letter[0])
@@ -147,9 +149,18 @@ def _misnumbered(letters: Sequence[np.ndarray], want: list[int], play: WorkerScr
             right = "a letter's version is the number of updates in its weights"
             return f"Letter {place} says version {sent} and holds the weights of version {due}: {right}."
         if sent < due and plan.bound is None and same(letter[1:], weights_at(play, plan, sent, rate), **EXACT):
+            if plan.need is not None and _was_in_time(worker, place, play, plan):
+                return f"The rank's gradient of version {sent} was in time: count it, and send nothing before version {due}."
             return f"Letter {place} holds the weights of version {sent}, not the newest ones: update first, then answer."
         return ""
     return ""
+
+
+def _was_in_time(worker: int, place: int, play: WorkerScript, plan: UpdatePlan) -> bool:
+    """Return whether the gradient that a worker's letter number `place`, from 2 on, answers is of the newest version."""
+    arrivals = [k for k, who in enumerate(play.order) if who == worker]
+    k = arrivals[place - 2]
+    return plan.bases[k] == plan.at[k]
 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:

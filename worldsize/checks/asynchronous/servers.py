@@ -99,6 +99,11 @@ def backup_server(arena: Arena, fn: Callable) -> Iterator[Case]:
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
 
+    for workers, backups in ((3, 1), (arena.draws.randint(4, 6), 2)):
+        play = script(workers, alternating_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
+        name = f"{workers} workers, backups={backups}, each late once"
+        yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (RELEASED, MEAN, DROPPED))
+
     workers, backups = arena.draws.randint(5, 7), 2
     play = script(workers, few_are_heard(workers, workers - backups, arena.draws), arena.draws.getrandbits(32))
     name = f"{workers} workers, backups={backups}, 1 update"
@@ -195,3 +200,19 @@ def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int
     second = [*quick[:before], *late[:1], *quick[before:]]
 
     return [*quick, *second, *late[1:], *late[:1], *quick, *chance.randint(0, MOST_MORE) * [*late, *quick]]
+
+
+def alternating_order(workers: int, backups: int, chance: random.Random) -> list[int]:
+    """Return a server's order of steps in which each worker is late once, and in time for the same step with its next gradient.
+
+    There is at least one backup.
+    """
+    ranked = chance.sample(range(1, workers + 1), workers)
+    in_time, late = ranked[: workers - backups], ranked[workers - backups :]
+    order = list(in_time)
+    for _ in range(workers):
+        late.append(in_time.pop(0))
+        worker = late.pop(0)
+        order += [worker, worker, *chance.sample(in_time, len(in_time))]
+        in_time.append(worker)
+    return order
