@@ -1159,7 +1159,9 @@ keeps = runs["yours"].state == "done" and sent_by["yours"] < 0.98 * sent_by["FSD
 expected = {"yours": hidden - keeps * gather_ms / 1e3, "FSDP2": hidden, "FSDP2, none ahead": shown}
 saved_ms = 1e3 * (median(took["FSDP2, none ahead"]) - median(took["FSDP2"]))
 lab.measure("prefetch", saved_ms)
-print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here, by medians; by formula it would be {1e3 * (shown - hidden):.0f} ms")
+beyond_ms = {name: 1e3 * (median(s) - expected[name]) for name, s in took.items() if s}
+print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here, by medians; by formula {1e3 * (shown - hidden):.0f} ms")
+print("a step's time against the formula's:", ", ".join(f"{name} {ms:+.0f} ms" for name, ms in beyond_ms.items()))
 figures.race(
     [figures.Timing(name, median(s) if s else None, expected[name], repeats_s=s) for name, s in took.items()],
     "One step over slow links: how much time does prefetch save?", beside=("FSDP2", "FSDP2, none ahead"),
@@ -1168,8 +1170,8 @@ figures.race(
 # %% [markdown]
 # A mark is the formula's time: the work, the reduce-scatters, which nobody hides here, and the gathers that are not hidden.
 # With prefetch that is one, at the turn, where the same layer works twice (none if your last layer's weight stays); without
-# prefetch all of them. Whatever a bar has beyond
-# its mark is this machine's own work. Now look into a step of each: its work above, layer by layer, and the messages that this
+# prefetch all of them. What a bar has beyond its mark is this machine's own work: it grows when the machine is busy, and may
+# hide what prefetch saves. Now look into a step of each: its work above, layer by layer, and the messages that this
 # rank sends below. (A profiler's view of a step is in Lab 11, “What a profiler sees (optional)”.)
 
 # %%

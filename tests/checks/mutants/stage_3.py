@@ -185,7 +185,7 @@ answers.mistake("steps_by_its_own_gradient",
     "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks")
 
 
-@answers.is_wrong("its part of layer 0 at the end")
+@answers.is_wrong("its part of layer 0 at the end", "the weight from before the last step: begin that gather after the step")
 def steps_after_everything(fabric, task):
     """Gathered ahead from one step to the next: the first layer's old weight."""
     parts, shapes = task["parts"], task["shapes"]
@@ -277,6 +277,10 @@ answers.mistake("computes_beside_the_given_layers", {
     "layer_forward(fabric": "layer_forward(silent",
     "layer_backward(fabric": "layer_backward(silent",
 }, "the weights are right, but rank 0 did the work of a layer 0 times", "layer_forward and layer_backward")
+answers.mistake("gathers_the_initial_weights_at_every_step", {
+    "parts, shapes = task[\"parts\"]": "parts, shapes = [part.clone() for part in task[\"parts\"]]",
+    "Gather(fabric, parts[k], shapes[k])": "Gather(fabric, task[\"parts\"][k], shapes[k])",
+}, "Every step used the initial weights: gather the parts that the last step changed")
 answers.mistake("returns_nothing", {"return parts": ""}, "expected its 4 parts, one of each layer, got nothing")
 
 START = 'parts, shapes = task["parts"], task["shapes"]'

@@ -218,6 +218,10 @@ def _slips(stack: Stack) -> dict[str, dict[str, Any]]:
         "Only one step was taken.": {"steps": 1},
         "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": {"own_alone": True},
         "The step went up: subtract rate times the gradient.": {"rate": -stack.rate},
+        "The first layer's forward pass used the weight from before the last step: begin that gather after the step.": {
+            "stale_first": True
+        },
+        "Every step used the initial weights: gather the parts that the last step changed.": {"always_initial": True},
     }
 
 
@@ -229,19 +233,25 @@ def one_device(
     rate: float | None = None,
     combine: Callable = np.mean,
     own_alone: bool = False,
+    stale_first: bool = False,
+    always_initial: bool = False,
 ) -> list[np.ndarray]:
     """Return the stack's weights after training on one device with all ranks' examples and their mean gradients.
 
     Each layer's results are weighed as the real `ranks`' results were. The other arguments make the mistakes of `_slips`;
-    with `own_alone` each rank's part is stepped by the rank's own gradient.
+    with `own_alone` each rank's part is stepped by the rank's own gradient, with `stale_first` the first layer goes forward with
+    its weight of the step before, and with `always_initial` all gradients are taken at the initial weights.
     """
-    weights = list(stack.weights)
+    weights, first = list(stack.weights), stack.weights[0]
     if steps is None:
         steps = stack.steps
     if rate is None:
         rate = stack.rate
     for step in range(steps):
-        of_ranks = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
+        used = stack.weights if always_initial else weights
+        forwards = [first, *used[1:]] if stale_first else used
+        first = weights[0]
+        of_ranks = [_gradients(used, forwards, rank, *stack.batches[rank.rank][step]) for rank in ranks]
         for k, w in enumerate(weights):
             gradients = [of_rank[k] for of_rank in of_ranks]
             gradient = combine(gradients, axis=0)
@@ -253,16 +263,21 @@ def one_device(
     return weights
 
 
-def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-    """Return the gradient of ½ Σ (y − target)² for the weight of each layer in the stack, first layer first."""
-    values, made = [x], []
-    for w in weights:
-        made.append(np.tanh(values[-1] @ w.T))
-        values.append(made[-1] * rank.weights_of(WORK_S, made[-1]))
+def _gradients(
+    weights: Sequence[np.ndarray], forwards: Sequence[np.ndarray], rank: WeighedRank, x: np.ndarray, target: np.ndarray
+) -> list[np.ndarray]:
+    """Return the gradient of ½ Σ (y − target)² for the weight of each layer in the stack, first layer first.
+
+    The forward pass uses the weights `forwards`; backward computes a layer's output again.
+    """
+    values = [x]
+    for w in forwards:
+        made = np.tanh(values[-1] @ w.T)
+        values.append(made * rank.weights_of(WORK_S, made))
 
     grad, gradients = values[-1] - target, []
-    for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(made), strict=True):
-        inward = grad * rank.weights_of(WORK_S, grad) * (1 - y**2)
+    for w, x_in in zip(reversed(weights), reversed(values[:-1]), strict=True):
+        inward = grad * rank.weights_of(WORK_S, grad) * (1 - np.tanh(x_in @ w.T) ** 2)
         gradients.append(inward.T @ x_in)
         grad = inward @ w
 
