@@ -119,7 +119,7 @@ def alone(task):
 
 try:
     launch(alone, cluster=Cluster(worker=2), timeout_s=4)
-except RunTimedOut as error:
+except LaunchError as error:  # an error of a task, or the course's time limit
     print("\n".join(str(error).splitlines()[:2]))
 
 # %% [markdown]
@@ -446,8 +446,6 @@ lab.measure("second", run[0][1]["CPU:1"][0][0])
 # Look at the numbers: a global batch is cut into one piece for each replica, and the workers take the pieces in turn. Are
 # the weights still those of one machine? So "batch size" has three meanings: a replica's, a worker's, and the global one.
 # `experimental_distribute_dataset` expects batches of the global size and cuts them itself.
-# `distribute_datasets_from_function` expects batches of one *replica's* size. In both cases divide the summed loss by the
-# global batch size.
 
 # %% [markdown]
 # Your `worker_share` makes batches of a *worker's* size. What happens to them on two devices in each worker? Does it help
@@ -462,6 +460,10 @@ sizes = {"a worker's size": None, "a replica's size": GLOBAL_BATCH // 4}
 run = launch(yours_on_two_devices, args=(list(sizes.values()),), cluster=pair, logical_devices=2)
 for name, path in zip(sizes, run[0] if run.state == "done" else ()):
     print(f"batches of {name}: {len(path)} steps, weights off one machine's by at most {max(off(path)):.0e}")
+
+# %% [markdown]
+# `distribute_datasets_from_function` does not cut: it expects batches of one *replica's* size. With either function divide the
+# summed loss by the global batch size.
 
 # %% [markdown]
 # ## A mirrored worker is lost
@@ -1003,6 +1005,34 @@ check.train_through(train_through)
 lab.predict("again", "A checkpoint every 20 steps, the server dies as step 60 is scheduled: which step is next?", "")
 
 # %%
+class Watched:
+    """A coordinator that notes what it does, and kills the server once, as the step `kill_at` is scheduled."""
+
+    scheduled = 0
+
+    def __init__(self, coordinator, state, note, kill, kill_at):
+        self.real, self.state, self.note, self.kill, self.kill_at = coordinator, state, note, kill, kill_at
+        self.first = True
+
+    def schedule(self, step):
+        if self.first:
+            self.note(f"the first step scheduled here is step {int(self.state['step']) + 1}")
+        self.first = False
+        Watched.scheduled += 1
+        if Watched.scheduled == self.kill_at:
+            self.kill()
+            self.note(f"the server is killed as step {Watched.scheduled} is scheduled")
+        return self.real.schedule(step)
+
+    def join(self):
+        self.real.join()
+        self.note(f"join: {Watched.scheduled} steps scheduled so far")
+
+def advance(state):
+    state["step"].assign_add(1)
+    state["weights"].assign_add([1.0, 2.0, 3.0])
+
+# %%
 def through(task, steps=100, every=20):
     """Real tasks: the server is killed as step 60 is scheduled, and `start` starts a new one. Returns what happened, and when."""
     import tensorflow as tf
@@ -1031,34 +1061,6 @@ def through(task, steps=100, every=20):
     state = train_through(start, steps, every, str(task.dir))
     note(f"done: step {int(state['step'])}, weights {state['weights'].numpy().tolist()}")
     return told
-
-# %%
-class Watched:
-    """A coordinator that notes what it does, and kills the server once, as the step `kill_at` is scheduled."""
-
-    scheduled = 0
-
-    def __init__(self, coordinator, state, note, kill, kill_at):
-        self.real, self.state, self.note, self.kill, self.kill_at = coordinator, state, note, kill, kill_at
-        self.first = True
-
-    def schedule(self, step):
-        if self.first:
-            self.note(f"the first step scheduled here is step {int(self.state['step']) + 1}")
-        self.first = False
-        Watched.scheduled += 1
-        if Watched.scheduled == self.kill_at:
-            self.kill()
-            self.note(f"the server is killed as step {Watched.scheduled} is scheduled")
-        return self.real.schedule(step)
-
-    def join(self):
-        self.real.join()
-        self.note(f"join: {Watched.scheduled} steps scheduled so far")
-
-def advance(state):
-    state["step"].assign_add(1)
-    state["weights"].assign_add([1.0, 2.0, 3.0])
 
 # %%
 run = launch(through, cluster=Cluster(chief=1, worker=2, ps=1))

@@ -352,7 +352,7 @@ for replaced in (False, True):
 # of every connection between processes, and PyTorch's profiler, which names what was called.
 
 # %%
-lab.predict("card0", "4 ranks, one step of DDP. How many gradients' worth of bytes does rank 0 receive?", "gradients")
+lab.predict("card0", "4 ranks, one step of DDP: rank 0 receives how many times the bytes of all gradients?", "times")
 
 # %%
 def watched_ddp():
@@ -1008,7 +1008,9 @@ small = {**shape, "depth": 18, "width": 16}
 slow = Link("20 MB/s", "100 us")
 
 # %%
-lab.predict("ratio", f"{cards} cards, slow links: a step of DataParallel takes how many times a step of DDP?", "times")
+lab.predict(
+    "ratio", f"{cards} cards, slow links, whole steps: divide DataParallel's seconds by DDP's. What do you get?", "times"
+)
 
 # %%
 def race(fabric, shape, link=None):

@@ -180,6 +180,12 @@ def last(name, seed):
     return trained[name][0][seeds.index(seed)][-1][2]
 
 # %%
+# Helper: from the least to the most, one number where both read the same
+def ranged(values, form=".0f"):
+    ends = dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values)))
+    return " to ".join(ends)
+
+# %%
 # Helper: losses at the end beside another way's, and the curves
 def gaps(name, other="plain"):
     """By how many per cent a way's loss ends above another one's, for each seed."""
@@ -202,7 +208,7 @@ def beside(name, other):
         return None
     found = gaps(name, other)
     lower = "yes" if max(found) < 0 else "no" if min(found) > 0 else "undecided"
-    return f"{lower}: {min(found):+.1f} to {max(found):+.1f} % beside it"
+    return f"{lower}: {ranged(found, '+.1f')} % beside it"
 
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
@@ -974,7 +980,7 @@ def higher(found, length):
 for name, found in ends.items():
     for length in lengths[1:] if found else []:
         lows, above = found[length], higher(found, length)
-        print(f"{name}, {length} alone: loss {min(lows):.3f} to {max(lows):.3f}, {median(above):+.0f} %, "
+        print(f"{name}, {length} alone: loss {ranged(lows, '.3f')}, {median(above):+.0f} %, "
               f"higher in {sum(x > 0 for x in above)} of {len(seeds)} seeds")
 answer = None
 if ends["own classes"]:
@@ -1070,8 +1076,8 @@ for name, e in entries.items():
         print(f"{name}: not written yet, or not at {target} after {steps} steps")
         continue
     times = [1e3 * (work_s + took_s) for took_s in turns[name]]
-    print(f"{name}: {e['steps']:.0f} steps to {target} ({min(e['by_seed']):.0f} to {max(e['by_seed']):.0f}), "
-          f"{median(times):.1f} ms of work ({min(times):.1f} to {max(times):.1f}), {e['bytes'] / 1e3:.1f} kB")
+    print(f"{name}: {e['steps']:.0f} steps to {target} ({ranged(e['by_seed'])}), "
+          f"{median(times):.1f} ms of work ({ranged(times, '.1f')}), {e['bytes'] / 1e3:.1f} kB")
 
 # %% [markdown]
 # The work of a step was timed just now, the ways in turns, so that whatever else this machine does affects all of them. There
@@ -1454,7 +1460,7 @@ figures.curves(
     [figures.Curve("0, at the outputs", lost), figures.Curve("not finite, at the weights", over)],
     figures.answered(
         "Which scales lose less than 1 %, and overflow nowhere?",
-        f"2 to the power of {safe[0]} to {safe[-1]}" if safe else "none of these",
+        f"2 to the power of {ranged(safe, 'd')}" if safe else "none of these",
     ),
     x="scale: 2 to the power of", y="gradients (%)",
 )
@@ -1533,7 +1539,7 @@ if from_far.state == "done":
     unscaled = judged(above_plain(at_one[0], half_steps))
     print(f"after {half_steps} steps at a scale of 1: is the loss higher than plain's? {unscaled}")
     left_out = [sum(after < before for before, after in zip(scales, scales[1:])) for _, scales in ended]
-    answer = f"loss higher: {judged(above_plain(ended, half_steps))}; {min(left_out)} to {max(left_out)} steps left out"
+    answer = f"loss higher: {judged(above_plain(ended, half_steps))}; {ranged(left_out)} steps left out"
 figures.histories(
     {f"seed {seed}": scales for seed, (_, scales) in zip(seeds, ended)},
     figures.answered("From 16 million: where does the scale settle, and what does it cost?", answer), y="scale", log=True,

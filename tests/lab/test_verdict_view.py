@@ -50,6 +50,13 @@ def test_what_passed_says_which_properties_were_checked_and_hold():
     assert "✔ holds: sums over the ring · 1.5</span>" in page and "<pre" not in page and "<details" not in page
 
 
+def test_all_points_and_a_shown_property_that_fails_are_told_as_all_points():
+    shown = Verdict("ring", "fail", (Property("sums", 1.5, True), Property("the group stays", 0.0, False)), "the group is gone")
+    page = verdict_html(shown)
+    assert "✔ ring: 1.5 of 1.5 points, with something to mend" in page and "the group is gone" in page
+    assert "✘ ring" in str(Verdict("ring", "fail", (Property("sums", 0.0, False),), "no sum"))
+
+
 def test_what_is_not_written_is_one_quiet_chip_that_names_the_exercise():
     page = verdict_html(verdict("not yet", None, "Exercise 6.2: the ring", trace=SENT))
     assert re.fullmatch(r"<p><span [^>]*>○ not yet: Exercise 6\.2: the ring · 1\.5 points</span></p>\n", page)

@@ -68,6 +68,11 @@ class Verdict:
     def possible(self) -> float:
         return sum(p.points for p in self.properties)
 
+    @property
+    def earned_all(self) -> bool:
+        """Return whether the answer earned all points there are; what is still wrong is shown and costs none."""
+        return 0 < self.possible == self.points
+
     @override
     def __str__(self) -> str:
         head = f"{self.exercise}: {self.points:g} of {self.possible:g} points"
@@ -80,4 +85,5 @@ class Verdict:
 
         marks = {True: "✔", False: "✘", None: "–"}
         rows = [f"  {marks[p.passed]} {p.name} ({worth(p.points)})" for p in self.properties]
-        return "\n".join([f"✘ {head}", *rows, self.mismatch or "", *small_print])
+        first = f"✔ {head}, with something to mend" if self.earned_all else f"✘ {head}"
+        return "\n".join([first, *rows, self.mismatch or "", *small_print])

@@ -36,9 +36,12 @@ def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = Fal
 
 
 def reach(values: Sequence[float], text: Text = units.number) -> str:
-    """Return the median of a curve's repetitions at its end with their range: "0.61 (0.6 to 0.63)"."""
-    if len(values) < 2:
-        return text(values[0])
+    """Return the median of a curve's repetitions at its end with their range: "0.61 (0.6 to 0.63)".
+
+    Where least and most read the same, the median stands alone.
+    """
+    if text(min(values)) == text(max(values)):
+        return text(median(values))
     return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
 
 

@@ -88,7 +88,8 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
         elif e.left:
             names = ", ".join(f"`{one.name}`" for one in e.left[:_MOST_NAMES])
             why = f" (uses {names} from a cell that does not count)"
-        remarks.append(f"{e.id}: {e.state}{why}")
+        outcome = "all points, with something to mend" if 0 < e.possible == e.points else e.state
+        remarks.append(f"{e.id}: {outcome}{why}")
 
     if row.tamper:
         # set-up cells, which the release's replaced, are counted apart
