@@ -872,7 +872,7 @@ def borders(ranks=4, bandwidth=link_speed, latency=link_latency):
 
 knobs(
     borders, ranks=[2, 4, 8], bandwidth=["1 MB/s", link_speed, "100 MB/s", "1 GB/s"],
-    latency=["10 us", link_latency, "5 ms"],
+    latency=["10 µs", link_latency, "5 ms"],
 )
 
 # %% [markdown]

@@ -467,7 +467,7 @@ figures.curves(
 )
 
 # %%
-def thousand(largest_world=1024, latency="100 us"):
+def thousand(largest_world=1024, latency="100 µs"):
     link = Link("20 MB/s", latency)
     rows = {name: [(k, simulated_s(fn, k, link)) for k in many if k <= largest_world] for name, fn in broadcasts.items()}
     return figures.curves(
@@ -475,7 +475,7 @@ def thousand(largest_world=1024, latency="100 us"):
         f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True,
     )
 
-knobs(thousand, largest_world=[64, 256, 1024], latency=["1 us", "100 us", "20 ms"])
+knobs(thousand, largest_world=[64, 256, 1024], latency=["1 µs", "100 µs", "20 ms"])
 
 # %% [markdown]
 # ## When the star wins (optional)

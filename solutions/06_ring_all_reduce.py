@@ -722,7 +722,7 @@ figures.curves(
 # all do the same; the run's `notes` give the evidence. A server's ranks differ, and are all simulated.)
 
 # %%
-def thousand(largest_world=64, bandwidth="20 MB/s", latency="100 us"):
+def thousand(largest_world=64, bandwidth="20 MB/s", latency="100 µs"):
     link = Link(bandwidth, latency)
     ladder = [n for n in simulated_worlds if n <= largest_world]
     rows = {name: [(n, simulated_s(fn, n, link)) for n in ladder] for name, fn in in_simulation.items()}
@@ -731,7 +731,7 @@ def thousand(largest_world=64, bandwidth="20 MB/s", latency="100 us"):
         f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
     )
 
-knobs(thousand, largest_world=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 us", "100 us", "10 ms"])
+knobs(thousand, largest_world=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 µs", "100 µs", "10 ms"])
 
 # %% [markdown]
 # ## Small messages
@@ -816,13 +816,13 @@ figures.curves(
 # draws its messages. Look for a setting in which your ring loses, and say why before you look at the next picture.
 
 # %%
-def try_out(algorithm="your ring", ranks=4, bandwidth="20 MB/s", latency="100 us", elements=250_000):
+def try_out(algorithm="your ring", ranks=4, bandwidth="20 MB/s", latency="100 µs", elements=250_000):
     run = launch(add_up, ranks, args=(contestants[algorithm], elements), link=Link(bandwidth, latency))
     return figures.messages(run)
 
 knobs(
     try_out, algorithm=list(contestants), ranks=[2, 3, 4, 8], bandwidth=["20 MB/s", "100 MB/s", "1 GB/s"],
-    latency=["100 us", "2 ms", "20 ms"], elements=[250, 25_000, 250_000],
+    latency=["100 µs", "2 ms", "20 ms"], elements=[250, 25_000, 250_000],
 )
 
 # %% [markdown]

@@ -472,7 +472,7 @@ def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
 
 # %% tags=["cover"]
 knobs(
-    try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 us", "5 ms", "20 ms"],
+    try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 µs", "5 ms", "20 ms"],
     bandwidth=["10 MB/s", "20 MB/s", "100 MB/s"],
 )
 

@@ -415,7 +415,7 @@ for (n, ring_s), (_, two_s), times in zip(*raced.values(), ratio):
 # is left out. Turn the knobs: when does the ring keep up?
 
 # %%
-def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
+def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 µs"):
     shape = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("100 GB/s", latency))
     count = max(1, round(megabytes * 250_000 / ranks)) * ranks
     bars = [
@@ -424,7 +424,7 @@ def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
     ]
     return figures.race(bars, f"{ranks:,} ranks, {megabytes:g} MB, {latency}: who is ahead?", simulated=True)
 
-knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 us", "10 us", "100 us"])
+knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 µs", "10 µs", "100 µs"])
 
 # %% [markdown]
 # ### Many rings, two trees (optional)

@@ -56,6 +56,7 @@ def test_seconds_are_alpha_and_size_over_beta():
     [
         (("20 MB/s", "20 ms"), "20 MB/s, 20 ms"),
         (("1 Gbit/s", "50 us"), "1 Gbit/s, 50 µs"),
+        (("1 Gbit/s", "50 μs"), "1 Gbit/s, 50 µs"),
         ((" 1  Gbit/s", "0.2 s "), "1 Gbit/s, 0.2 s"),
         ((20e6, 0.0005), "20 MB/s, 500 µs"),
         (("20 MB/s",), "20 MB/s, 0 µs"),

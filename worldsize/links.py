@@ -62,7 +62,7 @@ def _written(given: str | float, scale: float, unit: str) -> str:
     """Return a link's text as given, with its blanks normalized and "µs" for "us"; a number with its `unit`."""
     if _is_number(given):
         return f"{given * scale:g} {unit}"
-    return re.sub(r"us$", "µs", " ".join(given.split()))
+    return re.sub(r"(us|μs)$", "µs", " ".join(given.split()))
 
 
 @dataclass(frozen=True, init=False)

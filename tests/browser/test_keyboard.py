@@ -44,8 +44,7 @@ def run_selected(tab: LabTab, cell: int) -> None:
       if (widget.model.type !== "code") return true;
       return {IDLE} && widget.model.executionCount;
     }}""", timeout=CELL_MS)  # fmt: skip
-    asks = page.evaluate(f"() => {PANEL}.content.widgets[{cell}].node.querySelector('.worldsize-prediction input') !== null")
-    if asks:
+    if "lab.predict(" in page.evaluate(f"() => {PANEL}.content.widgets[{cell}].model.sharedModel.getSource()"):
         page.wait_for_function("() => document.activeElement.matches('.worldsize-prediction input')")
         page.keyboard.type("7")
         page.keyboard.press("Enter")

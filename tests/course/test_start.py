@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from jupyter_server.services.contents.largefilemanager import LargeFileManager
 from typer.testing import CliRunner, Result
 
 import worldsize
@@ -149,13 +148,15 @@ def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there
 
 
 def test_jupyterlab_lists_the_labs_without_the_folder_of_their_covers_and_serves_it(tmp_path: Path) -> None:
+    contents = pytest.importorskip("jupyter_server.services.contents.largefilemanager")
     asks = [sys.executable, "-m", "jupyter_server", "--show-config-json"]
-    done = subprocess.run(asks, capture_output=True, text=True, timeout=60, env=opening.environment(os.environ), check=True)
+    env = opening.environment({**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path / "of nobody")})
+    done = subprocess.run(asks, capture_output=True, text=True, timeout=60, env=env, check=True)
     settings = json.loads(done.stdout)["ContentsManager"]
-    (tmp_path / "covers").mkdir()
-    (tmp_path / "covers" / "06.svg").write_text("<svg/>")
-    (tmp_path / "06.ipynb").write_text("{}")
-    manager = LargeFileManager(root_dir=str(tmp_path), **settings)
+    (tmp_path / "labs" / "covers").mkdir(parents=True)
+    (tmp_path / "labs" / "covers" / "06.svg").write_text("<svg/>")
+    (tmp_path / "labs" / "06.ipynb").write_text("{}")
+    manager = contents.LargeFileManager(root_dir=str(tmp_path / "labs"), **settings)
     assert [row["name"] for row in manager.get("", content=True)["content"]] == ["06.ipynb"]
     assert manager.get("covers/06.svg")["content"] == "<svg/>"
 

@@ -263,7 +263,7 @@ def test_a_rank_works_while_its_marked_work_lasts(value_of):
     assert [state_at(value_of, work, share, "a")["works"] for share in (0.2, 0.8)] == [[1], []]
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, 999, 1000, 1234, 123_456, 4_000_000, 2_500_000_000])
+@pytest.mark.parametrize("size_bytes", [0, 1, 999, 1000, 1234, 123_456, 4_000_000, 2_500_000_000, 3_000_000_000_000])
 def test_the_script_writes_sizes_as_the_course_does(value_of, size_bytes):
     assert value_of(f"size({size_bytes})") == units.size(size_bytes)
 

@@ -123,6 +123,8 @@ def test_a_run_s_reports_are_drawn():
         ("loss", "loss"),
         ("kept_for_backward_kB", "kept for backward (kB)"),
         ("step_ms", "step (ms)"),
+        ("step_us", "step (µs)"),
+        ("read_TB", "read (TB)"),
         ("images_per_s", "images per s"),
         ("learning_rate", "learning rate"),
         ("s", "s"),

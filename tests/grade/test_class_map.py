@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.gradebook import LABS, RING, row
-from worldsize.grade.marking.rows import ExerciseRow, PropertyRow
+from worldsize import cli
+from worldsize.grade.marking.rows import ExerciseRow, PropertyRow, write
 from worldsize.grade.reports import class_folder, class_map
 from worldsize.grade.reports.released_questions import released_questions
 from worldsize.lab.handed_predictions import MOST_CHARACTERS, MOST_ROWS, HandedPrediction, predictions_in
 from worldsize.lab.summary import HANDED_IN_MIME
 
 pytestmark = pytest.mark.quick
+ROOT = Path(__file__).resolve().parents[2]
 STUDENTS = 40
 # ten questions: the truth, and how many of the class are off by which factor; the others scatter, or are right
 KNOWN = {
@@ -200,6 +203,14 @@ def test_without_grades_the_page_shows_predictions_alone(submitted):
     made = written(submitted)
     assert made.found.exercises == () and made.found.questions[0].students == 4
     assert made.page.is_file() and made.sheet.is_file()
+
+
+def test_the_command_reads_the_predictions_of_what_was_handed_in(submitted, monkeypatch):
+    monkeypatch.chdir(submitted.parent)
+    write(row("anna_1"), submitted.parent / "grades" / "rows")
+    answer = CliRunner().invoke(cli.app, ["class", "grades", "submitted", "--course", str(ROOT)])
+    assert answer.exit_code == 0, answer.output
+    assert ASKED["question"] in (submitted.parent / "class.html").read_text()
 
 
 def test_without_grades_and_submissions_it_says_what_is_missing(tmp_path):

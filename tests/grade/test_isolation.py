@@ -14,7 +14,7 @@ import pytest
 
 import worldsize.checks
 from tests.support import graded_arena
-from worldsize.grade.isolation import bubblewrap, libseccomp
+from worldsize.grade.isolation import bubblewrap, libseccomp, seccomp
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.outside.arena import SandboxArena, Submitted
@@ -117,6 +117,11 @@ def test_where_bubblewrap_starts_a_program_it_starts_a_sandbox_too() -> None:
     shown = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--ro-bind", "/", "/", "--proc", "/proc"]
     if shutil.which("bwrap") is None or subprocess.run(["bwrap", *shown, "true"], capture_output=True).returncode:
         pytest.skip("bubblewrap starts nothing here")
+    try:
+        seccomp.program(network=False)
+        bubblewrap._expect_same_package()
+    except (ImportError, NoSandbox) as refused:
+        pytest.skip(str(refused))
     assert bubblewrap.best_mode() in ("own", "fresh")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.tensorflow_work import COORDINATED, PAIR, between_graphs, coordinate, mirrored, multi_worker
+from worldsize import machine
 from worldsize.checks.arena import LaunchArena
 from worldsize.errors import NotYet
 from worldsize.launch import last_run
@@ -77,13 +78,14 @@ def test_keras_3_and_tf_keras_are_chosen_at_each_launch():
     assert [launch(version, legacy_keras=legacy)[0] for legacy in (True, False, True)] == ["tf_keras", "keras", "tf_keras"]
 
 
-def test_a_task_gets_its_share_of_the_cores_for_both_of_tensorflow_s_pools(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+def test_a_task_gets_its_share_of_the_cores_for_openmp_and_for_tensorflow_s_operations(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        monkeypatch.delenv(name, raising=False)
 
     def threads():
         return os.environ["OMP_NUM_THREADS"], os.environ["TF_NUM_INTRAOP_THREADS"]
 
-    share = str(max(1, len(os.sched_getaffinity(0)) // 3))
+    share = str(max(1, int(machine.usable_cores()) // 3))
     assert launch(threads, cluster=Cluster(worker=3)).results == [(share, share)] * 3
 
 
@@ -211,8 +213,9 @@ def test_a_wrong_argument_is_one_paragraph_that_says_expected_and_got(arguments,
 
 @pytest.mark.quick
 def test_each_launch_points_at_the_other():
-    with pytest.raises(ValueError, match="from worldsize.tf import Cluster, launch"):
-        launch_ranks(draw, cluster=PAIR)
+    for name, given in {"cluster": PAIR, "logical_devices": 2, "servers": (), "legacy_keras": True, "env": {}}.items():
+        with pytest.raises(ValueError, match=f"takes no {name}. Use .*: from worldsize.tf import Cluster, launch"):
+            launch_ranks(draw, **{name: given})
     with pytest.raises(TypeError, match="unexpected keyword argument 'wrold_size'"):
         launch_ranks(draw, wrold_size=2)
     with pytest.raises(ValueError, match="asks for a fabric"):

@@ -47,7 +47,7 @@ def play(
         raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
 
     before = {} if own_variables else _shared_by_ranks(trial.fn)
-    try:  # keeping generators apart costs some 30 us a turn: only cases that draw random numbers pay for it
+    try:  # keeping generators apart costs some 30 µs a turn: only cases that draw random numbers pay for it
         ended = _attempt(trial, interleaving, limit_s, keeps_generators=False)
     except GeneratorsUsed:
         ended = _attempt(trial, interleaving, limit_s, keeps_generators=True)

@@ -22,7 +22,7 @@ ReportPoint = tuple[float, float | None]  # y is None where it is not finite
 
 PLACES = ("step", "epoch")  # progress of a rank, not results
 TOTALS = {"step": "steps", "epoch": "epochs"}
-UNITS = ("s", "ms", "us", "B", "kB", "MB", "GB")  # after the last underscore of a name
+UNITS = ("s", "ms", "us", "B", "kB", "MB", "GB", "TB")  # after the last underscore of a name
 _NO_CURVES = {"t", *PLACES, *TOTALS.values()}
 
 

@@ -124,7 +124,7 @@ _GROUP = (
 class ProcessState:
     """The state of every rank that separate processes would isolate. `keeps_generators` includes the random generators.
 
-    Isolating generators costs some 30 us per turn; without that, a draw raises GeneratorsUsed, at the latest when the run ends.
+    Isolating generators costs some 30 µs per turn; without that, a draw raises GeneratorsUsed, at the latest when the run ends.
     """
 
     def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:

@@ -163,7 +163,7 @@ def fitted_to_one_node_alone(few, single_node, rows):
 
 answers.mistake("takes_tensor_16_for_nvlink",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, off_node=False))"},
-    "too short", "take the bytes of tensor 16 for bytes over NVLink: they leave the node")
+    "too short", "send the bytes of a tensor group of 16 over NVLink; such a group spans two nodes")
 answers.mistake("no_gradients",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, gradient=False))"},
     "on another cluster", "of few micro-batches", "leave out the all-reduce of the gradients")
@@ -222,7 +222,7 @@ answers.mistake("no_tensor_messages",
     "rows of 256 and 512 GPUs", "too short", "leave out the messages between the ranks that share a layer")
 answers.mistake("tensor_messages_always_over_the_network",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, in_node=False))"},
-    "on another cluster", "the bytes of tensor stay in the node and go with NVLink's constant")
+    "on another cluster", "the bytes of a tensor group stay in the node and go with NVLink's constant")
 answers.mistake("every_constant_from_the_node", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
     "at_few, took = table(few)": "at_few, took = table(single_node)",

@@ -1,4 +1,4 @@
-"""Tell which part of a step predictions leave out, and which of their constants no cluster can have.
+"""Tell which part of a step predictions leave out, and which of their constants are 0 or one for both links.
 
 Predictions of the lab's kind are a sum of parts, each times a constant. A fit of the same parts to the *predictions* is exact, a
 fit of other parts is not. Left out: predictions of any other kind, for which no cause is named.
@@ -18,10 +18,13 @@ NOTHING = 1e-6  # a part's largest share of any prediction
 SAME = 1e-3
 NVLINK, NETWORK = CONSTANTS.index("nvlink"), CONSTANTS.index("network")
 FASTER = NVLINK_BYTES_PER_S / NETWORK_BYTES_PER_S
-ONE_NODE = "No byte of a single node's rows crosses the network: fit its constant to the 64 GPUs."
+ONE_NODE = (
+    "Give each link a constant of its own, and fit the network's to the rows of 64 GPUs: a single node's rows send nothing over "
+    "the network."
+)
 SAME_SPEED = (
     f"In your predictions a byte takes as long over NVLink as over the network: where up to {GPUS_A_NODE} ranks share a layer, "
-    "the bytes of tensor stay in the node and go with NVLink's constant."
+    "the bytes of a tensor group stay in the node and go with NVLink's constant."
 )
 
 Rows = Sequence[MeasuredIteration]
@@ -41,7 +44,10 @@ class PartsFit:
 
 
 def missing_part(rows: Rows, predicted_s: np.ndarray) -> str:
-    """Return a sentence about the part that the predictions of `rows`, seconds `[rows]`, leave out; empty if they count all."""
+    """Return a sentence about the part that the predictions of `rows`, seconds `[rows]`, leave out.
+
+    Empty if none of `_WITHOUT` is missing, or more than one.
+    """
     if _fitted(work, rows, predicted_s).exact:
         return ""  # with a constant of 0, another list of parts may fit as well
 
@@ -89,7 +95,7 @@ _WITHOUT = {
         work, without="bubble"
     ),
     "Your predictions leave out the messages between the ranks that share a layer.": _without_tensor,
-    f"Your predictions take the bytes of tensor {2 * GPUS_A_NODE} for bytes over NVLink: they leave the node.": partial(
+    f"Your predictions send the bytes of a tensor group of {2 * GPUS_A_NODE} over NVLink; such a group spans two nodes.": partial(
         work, without="off node"
     ),
     "Your predictions leave out the all-reduce of the gradients.": partial(work, without="data parallel"),

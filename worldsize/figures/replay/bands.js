@@ -25,7 +25,7 @@ function stateAt(run, frame) {
 }
 
 function size(bytes) {
-  const [factor, unit] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least) ?? [1, "B"];
+  const [factor, unit] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least) ?? [1, "B"];
   const value = bytes / factor;
   return `${value >= 100 ? Math.round(value).toLocaleString("en-US") : Number(value.toPrecision(3))} ${unit}`;
 }
