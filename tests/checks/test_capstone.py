@@ -45,7 +45,7 @@ def test_on_a_made_up_cluster_the_model_is_near_in_each_group_and_without_a_part
         rows_of = {name: [row for row in more if made_up_cluster.group(row) == name] for name in made_up_cluster.GROUPS}
         return max(measured_clusters.error(fit, rows) for rows in rows_of.values())
 
-    assert farthest() < clusters.MADE_UP - 0.01
+    assert farthest() < 0.03
     assert min(farthest(part) for part in PARTS) > clusters.MADE_UP + 0.005
 
 
