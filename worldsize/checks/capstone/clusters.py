@@ -24,8 +24,8 @@ from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.data import MeasuredIteration
 
 HALF, FULL = 0.18, 0.12
-# on the made-up cluster, in rows of the measured shapes: on 64 GPUs, and on more. Both of its links are slow, so a constant fitted
-# elsewhere is further off than on the measured cluster
+# on the made-up cluster, in rows of the measured shapes: on 64 GPUs, and on more; its links are slow, so that a constant fitted
+# elsewhere is further off there than on the measured cluster
 ELSEWHERE_FEW, ELSEWHERE = 0.28, 0.22
 # in each group of rows; in 100 of 100 draws the course's answer is at most 2.3 % off, without a part at least 6.7 % in a group
 MADE_UP = 0.06
