@@ -71,11 +71,14 @@ class Expected:
 
     def wrong(self, held: Sequence[Any]) -> Complaint:
         """Return a complaint about the first rank without the expected tensor, with the mistake; None if all are right."""
-        on_ranks = (self.wrong_on(rank, got) for rank, got in zip(range(len(self.by_rank)), held, strict=True))
+        on_ranks = (self.wrong_on(rank, got, held) for rank, got in zip(range(len(self.by_rank)), held, strict=True))
         return first_complaint(on_ranks)
 
-    def wrong_on(self, rank: int, got: Any) -> Complaint:
-        """Return a complaint if a rank's tensor is not the expected one, with the mistake, or None."""
+    def wrong_on(self, rank: int, got: Any, held: Sequence[Any] = ()) -> Complaint:
+        """Return a complaint if a rank's tensor is not the expected one, with the mistake, or None.
+
+        Two mistakes may have one result on one rank. So a mistake that explains what all ranks `held` comes first.
+        """
         def differs(wanted: np.ndarray, name: str = "") -> Complaint:
             return first_difference(got, wanted, rank, name, **self.margin(rank), equal_nan=self.equal_nan)
 
@@ -84,7 +87,8 @@ class Expected:
         if not complaint or any(differs(other[rank]) is None for other in self.too):
             return None
         mistakes = self.mistakes() if callable(self.mistakes) else self.mistakes
-        found = first_slip(lambda given: self._gives(got, given[rank], rank), mistakes)
+        found = held and first_slip(lambda given: all(map(self._gives, held, given, range(len(held)))), mistakes)
+        found = found or first_slip(lambda given: self._gives(got, given[rank], rank), mistakes)
         return f"{complaint}. {found or self.otherwise(rank, got, right)}".rstrip()
 
     def margin(self, rank: int) -> dict[str, float]:
