@@ -21,6 +21,9 @@ HELD_BACK = {
     "middles_alone",
     "in_milliseconds",
     "leaves_out_what_it_was_fitted_to",
+    "no_bytes_over_the_network",
+    "no_tensor_messages",
+    "every_constant_from_the_node",
 }
 
 
