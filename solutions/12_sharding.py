@@ -1168,11 +1168,12 @@ figures.race(
 )
 
 # %% [markdown]
-# A mark is the formula's time: the work, the reduce-scatters, which nobody hides here, and the gathers that are not hidden.
-# With prefetch that is one, at the turn, where the same layer works twice (none if your last layer's weight stays); without
-# prefetch all of them. What a bar has beyond its mark is this machine's own work: it grows when the machine is busy, and may
-# hide what prefetch saves. Now look into a step of each: its work above, layer by layer, and the messages that this
-# rank sends below. (A profiler's view of a step is in Lab 11, “What a profiler sees (optional)”.)
+# A mark is the formula's time: the work, the reduce-scatters, and the gathers that are not hidden. With prefetch that is one, at
+# the turn, where the same layer works twice (none if your last layer's weight stays); without prefetch all of them. What a bar
+# has beyond its mark is this machine's own work. It grows on a busy machine, and may hide what prefetch saves.
+#
+# Now look into a step of each: its work above, layer by layer, and this rank's messages below. (A profiler's view: Lab 11, “What
+# a profiler sees (optional)”.)
 
 # %%
 steps_of = {name: one_step(run) for name, run in runs.items()}
