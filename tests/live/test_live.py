@@ -172,6 +172,7 @@ class Desk:
             register=lambda name, act: self.at_end.append(act), unregister=lambda name, act: self.at_end.remove(act)
         )
         monkeypatch.setattr("time.monotonic", lambda: self.now_s)
+        pytest.importorskip("comm", reason="ipywidgets 7 accepts the channels of ipykernel alone")
         monkeypatch.setattr("comm.create_comm", self._channel)
         self.hooks = []
         shell = SimpleNamespace(events=events, display_pub=SimpleNamespace(register_hook=self.hooks.append))
