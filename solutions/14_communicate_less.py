@@ -140,8 +140,8 @@ print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is n
 figures.timeline(run)
 
 # %% [markdown]
-# In a data centre this waiting is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. But
-# models grow, and some people train over the internet. Whoever cannot buy bandwidth must send less.
+# In a data centre this waiting is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. Whoever
+# cannot buy bandwidth must send less.
 #
 # There are three ways: **fewer bits** a number, **fewer numbers**, and **fewer messages**. After a race between them, the last
 # part takes the first way further: fewer bits in the whole step, not only on the wire.
@@ -812,7 +812,7 @@ lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["
 # `start_powerSGD_iter` comes as 1,000, so in a shorter training nothing is compressed. With 2, two things differ from yours.
 # PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and at least
 # its first two steps are plain, which costs some. Which matters more in so short a training? The late start has a reason: its
-# documentation says that training is most sensitive to inexact gradients at the beginning. It suggests a tenth of all steps.
+# documentation says that training is most sensitive to inexact gradients at the beginning.
 
 # %% [markdown]
 # ## Fewer messages
@@ -938,9 +938,9 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 # ### Ranks with other data
 #
 # So far each rank drew from *all* images. Phones, hospitals and shops cannot: each has data of its own. So sort the images by
-# label and give each rank a part. Now each knows only some classes. Alone, each rank moves towards its own classes; the average
-# undoes a part of that. This lost movement is called **drift**. To see nothing but drift, let the outer step have rate 1 and no
-# momentum: then every step moves the weights as far as a step of plain averaging.
+# label and give each rank a part. Alone, each rank moves towards its own classes; the average undoes a part of that. This lost
+# movement is called **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves
+# the weights as far as a step of plain averaging.
 
 # %%
 parts = labels.argsort(stable=True).tensor_split(ranks)
@@ -1286,9 +1286,8 @@ figures.curves(
 # ### Weights that stand still
 #
 # The same happens at home: a step adds a small number to a weight. Two bf16 numbers near 0.03 lie 0.0001 apart, and a change of
-# less than half of that is rounded away. Near 0.015 all of this is half as large, and so on. So keep the weights in float32, the
-# **master weights**, and hand a bf16 copy to the forward and backward pass. Below, all else stays the same; the rate is a tenth
-# of before. Here are the sizes of both.
+# less than half of that is rounded away. So keep the weights in float32, the **master weights**, and hand a bf16 copy to the
+# forward and backward pass. Below, all else stays the same; the rate is a tenth of before. Here are the sizes of both.
 
 # %%
 def quartiles(x):
