@@ -12,15 +12,16 @@ from typing import Any
 
 from typing_extensions import override
 
-_HOME = "IPython.core.display_functions"
+_HOMES = ("IPython.core.display_functions", "IPython.core.display")  # the second in IPython 7
 
 
 def show_by(show: Callable[..., None]) -> None:
     """Let IPython's `display` call `show` with the values."""
-    if _HOME in sys.modules:
-        _replace(sys.modules[_HOME], show)
-    else:
-        sys.meta_path.insert(0, _AtImport(show))
+    for home in _HOMES:
+        if "display" in vars(sys.modules.get(home, sys)):
+            _replace(sys.modules[home], show)
+            return
+    sys.meta_path.insert(0, _AtImport(show))
 
 
 class _AtImport:
@@ -30,17 +31,18 @@ class _AtImport:
         self._show = show
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != _HOME:
+        if name not in _HOMES:
             return None
 
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_replace(module: ModuleType) -> None:
                 execute(module)
-                _replace(module, self._show)
+                if self in sys.meta_path and "display" in vars(module):
+                    sys.meta_path.remove(self)
+                    _replace(module, self._show)
 
             spec.loader.exec_module = execute_and_replace
         return spec
