@@ -197,6 +197,8 @@ def _number_in_history(shell: Any, file: str) -> int:
         return 0
     for number in range(len(history.input_hist_raw) - 1, 0, -1):
         raw, code = history.input_hist_raw[number], history.input_hist_parsed[number]
+        if raw.startswith("%%"):  # a magic's code has an empty line for the magic's
+            raw = "\n" + raw.partition("\n")[2]
         if any(shell.compile.get_code_name(raw + end, code, number) == file for end in ("", "\n")):
             return number
     return 0
