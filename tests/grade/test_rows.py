@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from worldsize.grade.frames import BadFrame, Reader, decode, encode, framed
+from worldsize.grade.gradescope import results
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.grade_folder import FolderGrading
@@ -184,3 +185,15 @@ def test_a_python_named_by_a_way_round_is_found_in_the_sandbox_too(monkeypatch):
     """`bench/../.venv/bin/python`: in a sandbox there is no `bench` to go back from."""
     monkeypatch.setattr(sys, "executable", "/course/bench/../.venv/bin/python")
     assert bubblewrap.python()[0] == "/course/.venv/bin/python"
+
+
+@pytest.mark.parametrize(("points", "possible", "words"), [(1.5, 1.5, "all points, with something to mend"), (1.0, 1.5, "fail")])
+def test_a_failed_exercise_with_all_points_is_said_to_have_something_to_mend(points, possible, words):
+    exercise = ExerciseRow("ring", "Exercise 6.5", "fail", points, possible)
+    given = GradeRow("anna", "06_ring", "anna/06_ring.ipynb", "graded", points, possible, (exercise,))
+    assert f"ring: {words}" in table([given])
+
+
+@pytest.mark.parametrize(("points", "possible", "status"), [(1.5, 1.5, "passed"), (1.0, 1.5, "failed"), (0.0, 0.0, "failed")])
+def test_gradescope_shows_a_failed_exercise_as_passed_if_it_has_all_points(points, possible, status):
+    assert results._test(ExerciseRow("ring", "Exercise 6.5", "fail", points, possible))["status"] == status

@@ -89,6 +89,11 @@ class ExerciseRow:
     changed: tuple[str, ...] = ()  # objects of this package that changed in a process of the submission
 
     @property
+    def earned_all(self) -> bool:
+        """Return whether the answer earned all points there are; what is still wrong is shown and costs none."""
+        return 0 < self.possible == self.points
+
+    @property
     def advice(self) -> tuple[str, ...]:
         """Return the row's sentences on answers elsewhere and on names left behind; () if the exercise passed."""
         if self.state == "pass":

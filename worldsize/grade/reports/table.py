@@ -88,7 +88,7 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
         elif e.left:
             names = ", ".join(f"`{one.name}`" for one in e.left[:_MOST_NAMES])
             why = f" (uses {names} from a cell that does not count)"
-        outcome = "all points, with something to mend" if 0 < e.possible == e.points else e.state
+        outcome = "all points, with something to mend" if e.earned_all else e.state
         remarks.append(f"{e.id}: {outcome}{why}")
 
     if row.tamper:
