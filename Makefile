@@ -30,8 +30,6 @@ RUN := PATH="$(abspath $(VENV))/bin:$$PATH"
 NOTEBOOK = $(or $(wildcard labs/$(LAB)_*.ipynb),$(error There is no lab $(LAB). Expected the number of one that is \
   ready, got LAB=$(LAB). The folder labs/ has: $(sort $(notdir $(wildcard labs/*.ipynb)))))
 HEADLESSLY := $(filter-out 0,$(HEADLESS))
-# as root, the user in many containers, Jupyter starts only with this option
-AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # with this variable each of a suite's hundreds of processes would compile the package anew
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,12 +71,9 @@ endef
 
 .PHONY: lab known-lab setup test quick soak matrix build pages site bench support constraints clean
 
-# stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
-QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
-
 lab: known-lab setup
 	@$(RUN) worldsize doctor
-	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" $(NOTEBOOK) $(ARGS))
+	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) python -m worldsize.course.opening $(NOTEBOOK) $(ARGS))
 
 known-lab:
 	@: $(NOTEBOOK)

@@ -28,6 +28,7 @@ PINS = {
     )
 }
 LISTS = ("apt.txt", "apt-dev.txt")
+OPENS = f"python -m {opening.__name__} labs/00"
 ALL_REQUIREMENTS = [Requirement(text) for texts in (PROJECT["dependencies"], *EXTRAS.values()) for text in texts]
 
 
@@ -119,15 +120,16 @@ def test_with_a_gpu_or_on_a_cluster_or_where_it_is_asked_for_pips_torch_comes(
 def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp_path: Path) -> None:
     commands = dry_run("lab", tmp_path, HEADLESS="1")
     assert "worldsize run labs/00" in commands
-    assert "jupyter lab" not in commands
+    assert OPENS not in commands
 
 
-def test_make_opens_jupyterlab_with_the_settings_that_start_opens_it_with(tmp_path: Path) -> None:
-    assert f'JUPYTER_CONFIG_PATH="{opening.JUPYTER_CONFIG}' in dry_run("lab", tmp_path)
+def test_make_opens_jupyterlab_as_start_does_with_the_options_that_it_is_given(tmp_path: Path) -> None:
+    commands = dry_run("lab", tmp_path, LAB="06", ARGS="--no-browser")
+    assert f"python -m {opening.__name__} labs/06_ring_all_reduce.ipynb --no-browser" in commands
 
 
 def test_headless_0_is_not_headless(tmp_path: Path) -> None:
-    assert "jupyter lab" in dry_run("lab", tmp_path, HEADLESS="0")
+    assert OPENS in dry_run("lab", tmp_path, HEADLESS="0")
 
 
 def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_the_package_ships_its_scripts_and_templates() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["tool"]["setuptools"]["package-data"] == {
         "*": ["*.js", "*.css", "templates/*.html", "templates/*.css"],
-        "worldsize.course": ["jupyter/*.json", "jupyter/labconfig/*.json"],
+        "worldsize.course": ["jupyter/*.json", "jupyter/labconfig/*.json", "jupyter/workspaces/*"],
     }
 
 

@@ -140,8 +140,8 @@ def test_an_editable_installation_lays_the_checkouts_files(root: Path) -> None:
     assert shipped_files.source() == root and len(shipped_files.course_files(root)) > 40
 
 
-def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there() -> None:
-    given = opening.environment({"JUPYTER_CONFIG_PATH": "/etc/ours", "PATH": "/bin"})
+def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there(tmp_path: Path) -> None:
+    given = opening.environment({"JUPYTER_CONFIG_PATH": "/etc/ours", "PATH": "/bin"}, tmp_path)
     assert given["JUPYTER_CONFIG_PATH"].split(os.pathsep) == [str(opening.JUPYTER_CONFIG), "/etc/ours"]
     settings = json.loads((opening.JUPYTER_CONFIG / "labconfig" / "default_setting_overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"] == {"fetchNews": "false", "checkForUpdates": False}
@@ -150,7 +150,7 @@ def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there
 def test_jupyterlab_lists_the_labs_without_the_folder_of_their_covers_and_serves_it(tmp_path: Path) -> None:
     contents = pytest.importorskip("jupyter_server.services.contents.largefilemanager")
     asks = [sys.executable, "-m", "jupyter_server", "--show-config-json"]
-    env = opening.environment({**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path / "of nobody")})
+    env = opening.environment({**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path / "of nobody")}, tmp_path)
     done = subprocess.run(asks, capture_output=True, text=True, timeout=60, env=env, check=True)
     settings = json.loads(done.stdout)["ContentsManager"]
     (tmp_path / "labs" / "covers").mkdir(parents=True)
@@ -161,8 +161,22 @@ def test_jupyterlab_lists_the_labs_without_the_folder_of_their_covers_and_serves
     assert manager.get("covers/06.svg")["content"] == "<svg/>"
 
 
-def test_a_terminal_of_jupyterlab_finds_the_programs_of_this_python_first() -> None:
-    assert opening.environment({"PATH": "/bin"})["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/bin"]
+def test_a_terminal_of_jupyterlab_finds_the_programs_of_this_python_first(tmp_path: Path) -> None:
+    programs = opening.environment({"PATH": "/bin"}, tmp_path)["PATH"].split(os.pathsep)
+    assert programs == [str(Path(sys.executable).parent), "/bin"]
+
+
+def test_a_layout_that_a_student_has_changed_stays_at_the_next_start(tmp_path: Path) -> None:
+    layout = Path(opening.environment({}, tmp_path)["JUPYTERLAB_WORKSPACES_DIR"]) / opening.FIRST_LAYOUT.name
+    assert layout.is_relative_to(tmp_path) and layout.read_text() == opening.FIRST_LAYOUT.read_text()
+    layout.write_text("{}")
+    opening.environment({}, tmp_path)
+    assert layout.read_text() == "{}"
+
+
+def test_a_folder_for_layouts_that_the_user_has_named_is_used(tmp_path: Path) -> None:
+    named = {"JUPYTERLAB_WORKSPACES_DIR": "/home/ada/layouts"}
+    assert opening.environment(named, tmp_path)["JUPYTERLAB_WORKSPACES_DIR"] == "/home/ada/layouts"
 
 
 def test_jupyterlab_lists_the_whole_course_and_opens_at_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
