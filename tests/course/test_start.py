@@ -175,8 +175,8 @@ def test_a_layout_that_a_student_has_changed_stays_at_the_next_start(tmp_path: P
 
 
 def test_a_folder_for_layouts_that_the_user_has_named_is_used(tmp_path: Path) -> None:
-    named = {"JUPYTERLAB_WORKSPACES_DIR": "/home/ada/layouts"}
-    assert opening.environment(named, tmp_path)["JUPYTERLAB_WORKSPACES_DIR"] == "/home/ada/layouts"
+    named = {"JUPYTERLAB_WORKSPACES_DIR": "/mnt/ada/layouts"}
+    assert opening.environment(named, tmp_path)["JUPYTERLAB_WORKSPACES_DIR"] == "/mnt/ada/layouts"
 
 
 def test_jupyterlab_lists_the_whole_course_and_opens_at_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
