@@ -133,13 +133,28 @@ def test_what_was_printed_is_no_html():
 
 
 @quick
-def test_there_is_a_tab_for_each_group_and_the_first_is_chosen():
-    groups = [Group((rank,), (Piece(f"text {rank}"),)) for rank in range(3)]
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_short_outputs_stand_one_below_the_other_with_the_names_of_their_ranks(lines):
+    groups = [Group((rank, rank + 4), (Piece(f"text {rank}\n" * lines),)) for rank in range(3)]
+    page = output_by_rank.html_of(groups, range(8), "foot")
+    names = re.findall(r'class="ranks"[^>]*>([^<]+)<', page)
+    assert names == ["ranks 0, 4", "ranks 1, 5", "ranks 2, 6"] and "radio" not in page
+    assert [page.count(f"text {rank}") for rank in range(3)] == [lines] * 3
+
+
+@quick
+@pytest.mark.parametrize(
+    "long",
+    [Piece("4 lines\n" * 4), Piece("", (("image/png", "iVBORw0KGgo="), ("text/plain", "a picture")))],
+    ids=["lines", "picture"],
+)
+def test_where_one_output_is_long_there_is_a_tab_for_each_group_and_the_first_is_chosen(long):
+    groups = [Group((rank,), (Piece(f"text {rank}"),)) for rank in range(3)] + [Group((3,), (long,))]
     page = output_by_rank.html_of(groups, range(3), "foot")
-    assert page.count('type="radio"') == 3 and page.count(" checked>") == 1
+    assert page.count('type="radio"') == 4 and page.count(" checked>") == 1
     assert [page.count(f"text {rank}") for rank in range(3)] == [1, 1, 1]
     labels = re.findall(r'<label for="([^"]+)">([^<]+)</label>', page)
-    assert [name for _, name in labels] == ["rank 0", "rank 1", "rank 2"]
+    assert [name for _, name in labels] == ["rank 0", "rank 1", "rank 2", "rank 3"]
     assert all(f'id="{own}"' in page for own, _ in labels)
 
 

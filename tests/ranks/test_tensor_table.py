@@ -60,6 +60,27 @@ def test_any_tensor_can_be_looked_at(four, value):
     assert four.table(value).same and four.differ(value).difference is None
 
 
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("[x, y]", ["x", "y"]),
+        ("(x, 2 * y)", ["x", "2 * y"]),
+        ("[x, x]", ["0", "1"]),
+        ("[*both, x]", ["0", "1", "2"]),
+        ("both", ["0", "1"]),
+        ("[both, y]", ["both.0", "both.1", "y"]),
+        ("{'a': x}", ["a"]),
+        ("x", ["x"]),
+    ],
+)
+def test_the_tensors_of_a_list_that_is_written_out_have_the_names_that_stand_in_it(four, expression, names):
+    four.run("import torch\nx = torch.ones(2)\ny = torch.full((3,), float(rank))\nboth = [x, y]")
+    table = four.table(expression)
+    assert [row.name for row in table.rows] == names
+    if names[-1] == "y":
+        assert four.differ(expression).difference == 3
+
+
 def test_an_optimizer_is_looked_at_by_its_state(four):
     four.run(NET)
     four.run("optimizer.state[net[0].weight]['exp_avg'] += 1", [2])

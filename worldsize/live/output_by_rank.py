@@ -1,7 +1,8 @@
-"""Rendering of what ranks put out: as text, and as HTML with a tab for each group of ranks with the same output.
+"""Rendering of what ranks put out: as text, and as HTML, by groups of ranks with the same output.
 
-Tabs are radio buttons and a style sheet: they need no kernel and no script, and work by keyboard. A running cell shows
-each rank's last lines. `launch/rank_output.py` collects the output.
+Short outputs stand one below the other, long ones in tabs. Tabs are radio buttons and a style sheet: they need no kernel
+and no script, and work by keyboard. A running cell shows each rank's last lines. `launch/rank_output.py` collects the
+output.
 """
 
 import html
@@ -12,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from worldsize.launch.rank_output import Group, Piece, as_seen
 
 MOST_TABS = 32
+SHORT_LINES = 3  # an output of at most so many lines is short …
+SHORT_OUTPUTS = 16  # … and at most so many short outputs stand one below the other
 LIVE_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _QUIET = "color:inherit;opacity:.75;font-size:90%"
 _OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # else JupyterLab takes the arrow keys to move between cells
+_LIST = "display:grid;grid-template-columns:max-content minmax(0,1fr);gap:2px 14px;align-items:baseline"
 _GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100%),1fr));gap:4px 16px"
 _CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
@@ -38,18 +42,37 @@ def text_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> st
 
 
 def html_of(groups: Sequence[Group], of: Sequence[int], caption: str = "") -> str:
-    """Return the ranks' output as HTML: tabs where ranks differ, else their one output under their name."""
+    """Return the ranks' output as HTML: one output under its ranks' name, short ones in rows, and long ones in tabs."""
     foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>' if caption else ""
     if not groups:
         return foot
     if len(groups) == 1:  # every rank with output put out the same
         content = "".join(map(_face, groups[0].pieces))
         return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{content}{foot}'
+    if len(groups) <= SHORT_OUTPUTS and all(map(_is_short, groups)):
+        return _rows(groups, of) + foot
 
     tabs, beyond = _tabs(groups[:MOST_TABS], of), len(groups) - MOST_TABS
     if beyond > 0:
         tabs += f"<p>… and {beyond} more outputs: last_run().log(rank) has a rank's text</p>"
     return tabs + foot
+
+
+def _is_short(group: Group) -> bool:
+    """Return True for an output of a few lines of text, without a picture or a table."""
+    if any(kind != "text/plain" for piece in group.pieces for kind, _ in piece.bundle):
+        return False
+    return len(text_of([group], ()).splitlines()) <= SHORT_LINES + 1  # the name has a line if there are several
+
+
+def _rows(groups: Sequence[Group], of: Sequence[int]) -> str:
+    rows = ""
+    for group in groups:
+        content = "".join(map(_face, group.pieces))
+        name = f'<span class="ranks" style="{_QUIET}">{html.escape(group.name(of))}</span>'
+        output = f'<div class="output" style="min-width:0">{content}</div>'
+        rows += f'<div role="listitem" style="display:contents">{name}{output}</div>'
+    return f'<div role="list" aria-label="output by rank" style="{_LIST}">{rows}</div>'
 
 
 def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ rank's shard. `ranks/tensor_table.py` compares ranks.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
@@ -50,7 +51,7 @@ class TensorRows:
             got = type(value).__name__
             raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {got}")
 
-        rows = [_row(name or self.expression, tensor) for name, tensor in tensors[:MOST_ROWS]]
+        rows = [_row(named(name, self.expression), tensor) for name, tensor in tensors[:MOST_ROWS]]
         return [astuple(row) for row in rows], len(tensors) - MOST_ROWS  # plain values, which travel from any host
 
 
@@ -63,9 +64,24 @@ class TensorPart:
 
     def do(self, rank: OpenRank) -> torch.Tensor:
         for name, tensor in tensors_in(Value(self.expression).do(rank), ""):
-            if (name or self.expression) == self.name:
+            if named(name, self.expression) == self.name:
                 return _local(tensor).cpu()
         raise ValueError(f"{self.expression}: this rank has no tensor {self.name}")
+
+
+def named(name: str, expression: str) -> str:
+    """Return a tensor's name for a person: the elements of `[x, y]` are x and y, not 0 and 1."""
+    if not name:
+        return expression
+    shown = ast.parse(expression.strip(), mode="eval").body
+    if not isinstance(shown, (ast.List, ast.Tuple)):
+        return name
+
+    elements = [ast.unparse(element) for element in shown.elts]
+    if len(set(elements)) < len(elements) or any(isinstance(element, ast.Starred) for element in shown.elts):
+        return name
+    place, dot, rest = name.partition(".")
+    return f"{elements[int(place)]}{dot}{rest}"
 
 
 def may_hold_tensors(value: Any) -> bool:
