@@ -9,7 +9,7 @@
 # small network in PyTorch on one device.
 
 # %% [markdown]
-# ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)
+# ![Declared compute, and a job that grows with its workers: are they all of use? Yes: 16 workers do …](../labs/covers/01.png)
 
 # %%
 # Set-up: the tools of this lab

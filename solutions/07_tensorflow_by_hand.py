@@ -9,7 +9,7 @@
 # TensorFlow.
 
 # %% [markdown]
-# ![Where do the variables lie, and who computes? CPU:0 holds all variables, 21.5 kB; matrices are …](../labs/covers/07.png)
+# ![Where do the variables lie, and who computes? CPU:0 holds all variables; CPU:1, CPU:2, CPU:3 and …](../labs/covers/07.png)
 
 # %%
 # Set-up: the tools of this lab
