@@ -113,6 +113,43 @@ def leaves_out_the_last_rank_s_padding_alone(share, count):
     return right / total
 
 
+answers.mistake("divides_its_own_right_ones_by_all", {
+    "right, total = summed((hits(share) * mine).sum(), mine.sum())": "right = (hits(share) * mine).sum()",
+    "right / total": "right / count",
+}, "2 ranks, 6 examples", "Each rank divided its own right ones by 6: add them up over the ranks first")
+answers.mistake("divides_by_the_ranks_too", {"right / total": "right / count / dist.get_world_size()"},
+    "2 ranks, 6 examples", "This is 1/2 of the accuracy: the sum over the ranks was divided by the number of ranks, too")
+answers.mistake("divides_by_all_that_was_dealt", {"mine.sum())": 'len(share["labels"]))'},
+    "4 ranks, 9 examples", "Padding was left out of the right ones, but they were divided by 12, with padding")
+answers.mistake("counts_the_first_padded_one", {"own(share, count)": "own(share, count + 1)"},
+    "4 ranks, 9 examples", "A padded example was counted: numbers begin at 0, so number 9 is padding")
+answers.mistake("counts_the_first_padded_one_among_the_right_ones",
+    {"own(share, count)": "own(share, count + 1)", "right / total": "right / count"},
+    "4 ranks, 9 examples", "A padded example was counted: numbers begin at 0, so number 9 is padding")
+answers.mistake("leaves_the_last_one_out", {"own(share, count)": "own(share, count - 1)"},
+    "2 ranks, 6 examples", "The example with the number count - 1 was left out")
+answers.mistake("leaves_the_last_one_out_of_the_right_ones",
+    {"own(share, count)": "own(share, count - 1)", "right / total": "right / count"},
+    "2 ranks, 6 examples", "The example with the number count - 1 was left out")
+answers.mistake("counts_the_wrong_ones", {"hits(share) * mine": "(1 - hits(share)) * mine"}, "This is the share of wrong ones")
+# With two ranks and all examples dealt evenly, rank 0 and rank 1 leave one out each.
+answers.mistake("drops_the_last_of_the_ranks_from_the_rest_on", {
+    "mine = own(share, count)": """
+        mine = torch.ones(len(share["labels"]), dtype=torch.bool)
+        if dist.get_rank() >= count % dist.get_world_size():
+            mine[-1] = False
+    """,
+    "right / total": "right / count",
+}, "2 ranks, 6 examples", "Every rank left its last example out: padding is on some ranks only, and on none where all divide")
+
+
+@answers.is_wrong("2 ranks, 6 examples: rank", "expected")
+def adds_up_whether_there_are_right_ones(share, count):
+    """What it gives may look like another mistake in a single case, but not in all."""
+    right, _ = summed((hits(share) * own(share, count)).sum().bool(), 0)
+    return right / count
+
+
 answers.mistake("drops_every_incomplete_round",
     {"own(share, count)": 'torch.arange(len(share["labels"])) < count // dist.get_world_size()'},
     "Every rank left its last example out")

@@ -92,6 +92,14 @@ answers.mistake("shuffles_once_more_each_epoch", {
             order = torch.randperm(count, generator=generator).tolist()
     """,
 }, "The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch")
+answers.mistake("counts_epochs_from_1", {"seed + epoch": "seed + epoch + 1"},
+    "This is the order of epoch", "seeded with seed + epoch, and epochs begin at 0")
+answers.mistake("counts_ranks_from_1", {"order[rank::world_size]": "order[rank + 1::world_size]"},
+    "rank 0 begins with number 1 of the order", "numbers begin at 0, so rank r begins with number r")
+answers.mistake("counts_ranks_from_1_round_the_order", {"rank + world_size * k": "rank + 1 + world_size * k"},
+    "rank 0 begins with number 1 of the order", of=by_the_modulus)
+answers.mistake("deals_from_the_last_rank_on", {"order[rank::world_size]": "order[world_size - 1 - rank::world_size]"},
+    "4 ranks", "This is the share of rank 3: rank r begins with number r of the order")
 answers.mistake("sorts_its_share", {"return order[rank::world_size]": "return sorted(order[rank::world_size])"},
     "These are its examples in another order: leave them in the order in which they are dealt")
 answers.mistake("returns_a_set", {"return order[rank::world_size]": "return set(order[rank::world_size])"},

@@ -122,7 +122,7 @@ answers.mistake("waits_before_it_saves", {"barrier()": "", "if rank == 0:": "bar
     "rank 1", "before rank 0 had written it for certain")
 answers.mistake("loads_on_rank_0_alone",
     {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank == 0 else lambda: None)"},
-    "rank 1, 5 epochs, a file with 2 epochs", "it started over, although load() returned a checkpoint of 2 epochs")
+    "rank 1, 5 epochs, a file with 2 epochs", "it started over, since it did not call load() before it trained")
 answers.mistake("always_begins_anew",
     {"begin(model, optimizer, load)": '{"epoch": 0, "model": model, "optimizer": optimizer}'},
     "rank 0, 5 epochs, a file with 2 epochs", "trained the epochs [0, 1, 2, 3, 4], expected [2, 3, 4]")
@@ -194,7 +194,13 @@ answers.mistake("two_ranks_wait", {"barrier()": "if rank < 2:\n    barrier()"},
     "rank 0 waits at barrier() while rank 2 trains epoch 1: one would wait for ever")
 answers.mistake("two_ranks_load",
     {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank < 2 else lambda: None)"},
-    "rank 2, 5 epochs, a file with 2 epochs", "it started over, although load() returned a checkpoint of 2 epochs")
+    "rank 2, 5 epochs, a file with 2 epochs", "it started over, since it did not call load() before it trained")
+answers.mistake("does_not_look_at_what_it_loaded", {
+    "at = begin(model, optimizer, load)": 'load()\nat = {"epoch": 0, "model": model, "optimizer": optimizer}',
+}, "rank 0, 5 epochs, a file with 2 epochs", "it started over, although load() returned a checkpoint of 2 epochs")
+answers.mistake("returns_after_one_epoch", {"barrier()": "barrier()\nreturn load()"},
+    "trained the epochs [0], expected [0, 1, 2]", "Does return stand inside the loop?")
+answers.mistake("saves_on_rank_1", {"rank == 0": "rank == 1"}, "rank 0 never saved, expected 3 times: rank 0 saves")
 answers.mistake("returns_its_own_states", {"return load()": "return at"},
     "it returned its own states. Read the file again at the end")
 # The barrier stands at the head of an epoch: nobody waits for the last save.

@@ -157,6 +157,8 @@ def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
 
     if len(saved) > len(held) - 1:
         return f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: once after each epoch, and not otherwise."
+    if not saved and len(held) > 1:
+        return f"rank 0 never saved, expected {counted(len(held) - 1, 'time')}: rank 0 saves, after every epoch, and nobody else."
     if len(saved) < len(held) - 1:
         return (
             f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: save after every epoch, so that at "
@@ -211,8 +213,8 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
         if done and epochs == list(range(len(expected))):
             return f"{complaint}: so many are left, but they are numbered from {done}, the number of finished epochs."
         if done and epochs[:1] == [0]:
-            if not script.all_of("load"):
-                return f"{complaint}: it started over, since this rank did not call load(). Every rank loads."
+            if script.all_of("load", "train")[0] != LOAD:
+                return f"{complaint}: it started over, since it did not call load() before it trained. Every rank loads."
             return f"{complaint}: it started over, although load() returned a checkpoint of {counted(done, 'epoch')}."
         if not epochs:
             return f"{complaint}: all ranks train, so train_epoch stands outside any `if rank == 0`."
@@ -222,7 +224,8 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
                 f"between them."
             )
         if epochs[0] == expected[0]:
-            return f"{complaint}: the first is right, the last one is epochs - 1."
+            inside = " Does return stand inside the loop?" * (len(epochs) == 1)
+            return f"{complaint}: the first is right, the last one is epochs - 1.{inside}"
         return f"{complaint}: the first epoch to train is the number of finished epochs."
 
     for k, states in enumerate(script.trained_on):

@@ -16,12 +16,12 @@ from worldsize.checks import needs
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit import evidence
-from worldsize.checks.kit.draws import MOST_DRAWS, drawn_until
+from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.error_advice import HANG
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, first_complaint, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
+from worldsize.checks.kit.values import alike, differing, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count as counted
@@ -40,7 +40,7 @@ COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # 
 MANY = (3, 70_001)  # ranks and examples of one set more; half of them are over 32,767, where int16 ends
 LABELS = 4
 MORE = 12  # sets of outcomes after the one that tells slips apart
-FOR_WORDS = 150  # draws before the most telling one is taken
+APART = 1e-3  # how far from the exact accuracy a slip must be, if there is padding beside examples
 # float32 holds 7 digits; two accuracies over so few examples differ by far more
 ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 
@@ -106,24 +106,27 @@ def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> d
             return {EQUAL_SHARES: complaint, SHUFFLED: UNEXAMINED, LIBRARYS: UNEXAMINED}
 
     *shares, later = [list(map(int, got)) for got in returned]
-    cover = _wrong_cover(shares, count)
+    right = library(count, n, seed, epoch)
+    cover = _wrong_cover(shares, count, right)
     if cover:
         # if ranks differ, and more examples are missing than padding makes up, the shares may be cut from fewer examples
         missing = set(range(count)).difference(*shares)
         of_fewer = len(missing) >= n and len(set(map(frozenset, shares))) > 1
-        if of_fewer or _ORDERS_DIFFER in cover or min(len(set(share)) for share in shares) < count // n:
+        if of_fewer or _ORDERS_DIFFER in cover or _ONE_FURTHER in cover or min(len(set(share)) for share in shares) < count // n:
             return {EQUAL_SHARES: cover, SHUFFLED: UNEXAMINED, LIBRARYS: UNEXAMINED}
 
     order = _wrong_order(shares, later, epoch)
     by_library = _BY_LIBRARY if answered["library"] else None
+    of_next = library(count, n, seed, epoch + 1)
     return {
         EQUAL_SHARES: cover,
         SHUFFLED: order or resets("my_share", answered["drawn"]),
-        LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, library(count, n, seed, epoch), count) or by_library,
+        LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, right, count, epoch, of_next) or by_library,
     }
 
 
 _ORDERS_DIFFER = "the ranks' orders differ"
+_ONE_FURTHER = "numbers begin at 0"
 _BY_LIBRARY = "the indices are right, but a DistributedSampler dealt them. Work them out by hand: shuffle, pad, deal."
 
 
@@ -138,10 +141,15 @@ def _no_indices(got: Any, rank: int, count: int) -> Complaint:
     return None
 
 
-def _wrong_cover(shares: Epoch, count: int) -> Complaint:
+def _wrong_cover(shares: Epoch, count: int, right: Epoch) -> Complaint:
     n = len(shares)
     each = -(-count // n)
     lengths = list(map(len, shares))
+    if count > n > 1 and shares[:-1] == right[1:]:
+        return (
+            f"rank 0 begins with number 1 of the order, {shares[0][0]}: {_ONE_FURTHER}, so rank r begins with number r, "
+            f"and goes on in steps of {n}."
+        )
     if lengths == [count] * n and n > 1 and each != count:
         return f"every rank takes all {count} examples: expected {each} each. Deal them out, indices[rank::world_size]."
     if len(set(lengths)) > 1:
@@ -193,7 +201,8 @@ def _dealt(shares: Epoch) -> list[int]:
     return [index for index in rounds if index is not None]
 
 
-def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
+def _unlike(shares: Epoch, right: Epoch, count: int, epoch: int, of_next: Epoch) -> Complaint:
+    """Return a complaint if the shares are not the `right` ones of this epoch; the next epoch has the shares `of_next`."""
     if shares == right:
         return None
 
@@ -205,8 +214,15 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
 
     rank = next(rank for rank, share in enumerate(shares) if share != right[rank])
     complaint = f"rank {rank}: expected {right[rank]}, got {shares[rank]}."
+    if shares[rank] in right:
+        return f"{complaint} This is the share of rank {right.index(shares[rank])}: rank r begins with number r of the order."
     if len(shares) > 1 and list(map(sorted, shares)) == list(map(sorted, right)):
         return f"{complaint} These are its examples in another order: leave them in the order in which they are dealt."
+    if shares == of_next:
+        return (
+            f"{complaint} This is the order of epoch {epoch + 1}, or of another seed: the generator is seeded with seed + epoch, "
+            f"and epochs begin at 0."
+        )
     return f"{complaint} The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch."
 
 
@@ -218,7 +234,7 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Iterator[Case]:
     {"predicted": [k], "labels": [k]}, the rank's examples as DistributedSampler deals them unshuffled.
 
     No named mistake passes by luck: in both cases with padding beside examples, outcomes are redrawn until every named
-    mistake gives a wrong accuracy, as 162 of 512 and 32 of 128 outcomes do. An unnamed mistake, which counts one
+    mistake gives a wrong accuracy, as 41 of 512 and 8 of 128 outcomes do. An unnamed mistake, which counts one
     example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
     for n, count, held in COUNTS:  # drawn as they are asked for: an answer that fails needs no more outcomes
@@ -248,9 +264,10 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
 
 
 def _examine_sets(ended: ArenaResult, given: Sequence[Any], outcomes: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
-    """Examine each rank's accuracy for each set of outcomes; the first set is the one that tells slips apart."""
-    by_set = zip(*ended.returned, strict=True)
-    complaint = first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, outcomes, strict=True))
+    """Examine each rank's accuracy for each set of outcomes; no named mistake gives the right one for the first set."""
+    by_set = list(zip(*ended.returned, strict=True))
+    named = partial(_named_slip, by_set, outcomes)
+    complaint = first_complaint(_wrong_accuracy(values, right, named) for values, right in zip(by_set, outcomes, strict=True))
     after = zip(ended.inputs, given, strict=True)
     kept = first_complaint(changed(held_then, share, "share", rank) for rank, (held_then, share) in enumerate(after))
     return {held: complaint or though_right("the accuracies", kept)}
@@ -263,39 +280,29 @@ _ALL_MEET = {
 
 
 def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
-    """Draw which examples are predicted right, so that as many slips as possible give accuracies of their own.
+    """Draw which examples are predicted right: some, and not all.
 
-    If there is padding beside examples, no slip may give the exact accuracy. Raises AssertionError if no draw does.
+    If there is padding beside examples, no slip may give the exact accuracy. Raises AssertionError as `drawn_until`.
     """
-    best, most = None, 0
-    for tried in range(MOST_DRAWS):
-        if best is not None and tried >= FOR_WORDS:
-            return best
 
-        right = _any_outcomes(count, draws)
-        exact, slips = [float(right.mean())] * n, list(_slips(right, n).values())
-        same = [np.allclose(given, exact, atol=1e-3) for given in slips]
-        if exact[0] in (0, 1) or (exact[0] == 1 / 2 and not count % n):
-            continue
-        if any(same) and n < count and count % n:
-            continue
+    def tells(right: np.ndarray) -> bool:
+        exact = float(right.mean())
+        if exact in (0, 1) or (exact == 1 / 2 and not count % n):
+            return False
+        padding_beside_examples = n < count and count % n > 0
+        return not padding_beside_examples or all(
+            any(abs(value - exact) > APART for value in by_rank) for _, by_rank in _slips(right, n)
+        )
 
-        distinct = len({tuple(np.round(by_rank, 6)) for by_rank in (exact, *slips)})
-        if distinct > len(slips):
-            return right
-        if distinct > most:
-            best, most = right, distinct
-
-    raise AssertionError(
-        f"exact_accuracy: {MOST_DRAWS} draws for {n} ranks and {count} examples, and in none is every slip wrong"
-    )
+    return drawn_until(tells, lambda: _any_outcomes(count, draws), "exact_accuracy")
 
 
 def _order(count: int, n: int) -> np.ndarray:
     return np.arange(-(-count // n) * n) % count
 
 
-def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
+def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, named: Callable[[], str]) -> Complaint:
+    """Return a complaint about a set's accuracies, with the slip that is `named` for all sets, or None."""
     n, accuracies = len(returned), list(map(number, returned))
     for rank, value in enumerate(accuracies):
         if isinstance(value, str):
@@ -310,44 +317,94 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
     complaint = f"rank {rank}: expected {right.sum():,} of {len(right):,} right, {exact:.6f}; got {accuracies[rank]:.6f}."
     if len(right) == MANY[1]:
         return f"{complaint} With fewer examples it is right: can the totals' dtype count this far? int16 ends at 32,767."
-    slip = first_slip(lambda by_rank: alike(np.array(accuracies), np.array(by_rank), **ACCURACY), _slips(right, n))
+    slip = named()
     if not slip and wrong.size == n - 1:
         (alone,) = set(range(n)) - set(map(int, wrong))
         slip = f"Only rank {alone} has it: dist.reduce gives a sum to one rank, dist.all_reduce to all."
     return f"{complaint} {slip}".strip()
 
 
-def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
-    """Return {complaint: the accuracy on each rank} of known mistakes with padded shares."""
+def _named_slip(by_set: Sequence[Sequence[Any]], outcomes: Sequence[np.ndarray]) -> str:
+    """Return the mistake that gives the returned accuracies in every set of outcomes, or an empty text.
+
+    The set of very many examples is left out: a sum's dtype may spoil it.
+    """
+    sets = [(list(map(number, values)), right) for values, right in zip(by_set, outcomes, strict=True) if len(right) != MANY[1]]
+    if any(isinstance(value, str) for values, _ in sets for value in values):
+        return ""
+
+    given = np.array([values for values, _ in sets])
+    for slips in zip(*(_slips(right, len(values)) for values, right in sets), strict=True):
+        if alike(given, np.array([by_rank for _, by_rank in slips]), **ACCURACY):
+            return slips[0][0]
+    return ""
+
+
+def _slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
+    """Return (complaint, the accuracy on each rank) of known mistakes with padded shares."""
     count, order = len(right), _order(len(right), n)
-    means, padded = [], []
+    means, sums, padded = [], [], []
     for rank in range(n):
         own = right[rank::n]
         means.append(float(own.mean()) if len(own) else np.nan)
+        sums.append(float(own.sum()))
         padded.append(right[order[rank::n]])
-    total, kept = right[order].sum(), right[order[:-n]]
-
-    slips = {
-        f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,
-        f"Padding was counted among the right ones, though they were divided by {count}: the place tells padding, the k-th "
-        "example of rank r is number k n + r. Sorting the hits loses the place.": [total / count] * n,
-        "This is the mean of the ranks' accuracies: a rank with fewer examples counts as much as one with more. Add up "
-        "right ones and examples, then divide.": [np.mean(means)] * n,
-        "This is each rank's own accuracy: add up over the ranks.": means,
-        "This is each rank's own accuracy, with its padding: add up over the ranks.": [float(p.mean()) for p in padded],
-        "This is the number of right ones: divide by the number of examples.": [float(right.sum())] * n,
-        "This is in percent: expected a fraction, from 0 to 1.": [100 * float(right.mean())] * n,
-    }
+    total, dealt, kept = sum(sums), right[order].sum(), right[order[:-n]]
+    all_ranks: list[tuple[str, float]] = [
+        (f"The padding was counted: {len(order)} predictions of {count} examples.", dealt / len(order)),
+        (
+            f"Padding was counted among the right ones, though they were divided by {count}: the place tells padding, the k-th "
+            "example of rank r is number k n + r. Sorting the hits loses the place.", dealt / count
+        ),
+        (
+            "This is the mean of the ranks' accuracies: a rank with fewer examples counts as much as one with more. Add up "
+            "right ones and examples, then divide.", float(np.mean(means))
+        ),
+        ("This is the number of right ones: divide by the number of examples.", total),
+        ("This is in percent: expected a fraction, from 0 to 1.", 100 * total / count),
+        (
+            f"This is 1/{n} of the accuracy: the sum over the ranks was divided by the number of ranks, too. Divide by count "
+            "alone.", total / count / n
+        ),
+        ("The example with the number count - 1 was left out: it is the last one, and no padding.", right[:-1].sum() / count),
+    ]  # fmt: skip
+    if count > 1:
+        all_ranks.append((
+            "The example with the number count - 1 was left out: it is the last one, and no padding.", right[:-1].mean()
+        ))
     if not count % n:
-        slips["This is the share of wrong ones."] = [1 - float(right.mean())] * n
+        all_ranks.append(("This is the share of wrong ones.", 1 - total / count))
     else:
         in_rank_order = np.concatenate(padded)
-        slips["Padding was taken to lie at the end, as if ranks held blocks: examples are dealt like cards, the "
-              "k-th of rank r is number k n + r."] = [in_rank_order[:count].mean()] * n
-        slips["The hits were sorted before they were cut, so right ones went with the padding: the place, k n + r, "
-              "tells padding."] = [np.sort(in_rank_order)[:count].mean()] * n
-        slips["One padded example was left out: every rank from count % n on has some."] = [right[order[:-1]].mean()] * n
+        first_padding = f"A padded example was counted: numbers begin at 0, so number {count} is padding, and k n + r < count."
+        all_ranks += [
+            (
+                "Padding was taken to lie at the end, as if ranks held blocks: examples are dealt like cards, the "
+                "k-th of rank r is number k n + r.", in_rank_order[:count].mean()
+            ),
+            (
+                "The hits were sorted before they were cut, so right ones went with the padding: the place, k n + r, "
+                "tells padding.", np.sort(in_rank_order)[:count].mean()
+            ),
+            (
+                "The hits were sorted before they were cut, so padding stayed. Sorting the hits loses the place, k n + r, which "
+                "tells padding.", np.sort(in_rank_order)[::-1][:count].mean()
+            ),
+            ("One padded example was left out: every rank from count % n on has some.", right[order[:-1]].mean()),
+            (
+                f"Padding was left out of the right ones, but they were divided by {len(order)}, with padding: divide by count.",
+                total / len(order),
+            ),
+            (first_padding, right[order[: count + 1]].sum() / count),
+            (first_padding, right[order[: count + 1]].mean()),
+        ]  # fmt: skip
     if kept.size:
-        slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n
+        last = "Every rank left its last example out: padding is on some ranks only, and on none where all divide evenly."
+        all_ranks += [(last, kept.mean()), (last, kept.sum() / count)]
 
-    return slips
+    return [
+        ("This is each rank's own accuracy: add up over the ranks.", means),
+        ("This is each rank's own accuracy, with its padding: add up over the ranks.", [float(p.mean()) for p in padded]),
+        (f"Each rank divided its own right ones by {count}: add them up over the ranks first.", [own / count for own in sums]),
+        *((complaint, [float(accuracy)] * n) for complaint, accuracy in all_ranks),
+    ]
