@@ -1,12 +1,13 @@
 """Curves of what ranks reported: where points stand, what the curves do in words, how they are told apart."""
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from worldsize import figures
-from worldsize.figures import report_curves
+from worldsize.figures import base, report_curves
 from worldsize.figures.report_curves import ReportCurve, points, share
 
 pytestmark = pytest.mark.quick
@@ -53,10 +54,62 @@ def test_each_name_that_is_reported_has_a_panel():
     assert [ax.get_ylabel() for ax in made.axes] == ["loss", "accuracy"]
 
 
-def test_ranks_are_told_apart_by_colour_and_by_marker():
-    lines = report_curves.draw([rows([2.0, 1.0])] * 8).axes[0].lines
-    assert len({line.get_marker() for line in lines}) == 8
-    assert len({line.get_color() for line in lines[:6]}) == 6
+def apart(world_size, steps=4):
+    """Reports of ranks that end the higher, the higher the rank."""
+    return [rows([2.0 - 0.1 * step + rank for step in range(steps)]) for rank in range(world_size)]
+
+
+def names_beside(ax):
+    """The names right of a panel, from the lowest to the highest."""
+    return [text.get_text() for text in sorted(ax.texts, key=lambda text: text.xy[1])]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_up_to_four_ranks_are_told_apart_by_colour_and_by_marker_and_named_at_their_ends(world_size):
+    (ax,) = report_curves.draw(apart(world_size)).axes
+    assert len({line.get_marker() for line in ax.lines}) == len({line.get_color() for line in ax.lines}) == world_size
+    assert names_beside(ax) == [f"rank {rank}" for rank in range(world_size)]
+
+
+@pytest.mark.parametrize("world_size", [5, 8, 16])
+def test_of_more_ranks_the_mean_and_the_ends_stand_out_and_are_named(world_size):
+    (ax,) = report_curves.draw(apart(world_size)).axes
+    assert names_beside(ax) == ["rank 0", "mean", f"rank {world_size - 1}"]
+    by_name = {line.get_label(): line for line in ax.lines}
+    assert len(by_name) == world_size + 1
+    pale = {line.get_color() for name, line in by_name.items() if name not in names_beside(ax)}
+    assert pale == {base.RULE} and by_name["mean"].get_color() == base.INK
+    assert list(by_name["mean"].get_ydata()[:2]) == pytest.approx([2 + (world_size - 1) / 2, 1.9 + (world_size - 1) / 2])
+
+
+def test_names_do_not_lie_on_each_other_where_curves_end_together():
+    close = [rows([2.0, 1 + rank / 1000]) for rank in range(4)]
+    made = report_curves.draw(close)
+    made.canvas.draw()
+    boxes = sorted((text.get_window_extent() for text in made.axes[0].texts), key=lambda box: box.y0)
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+    assert boxes[-1].y1 < made.bbox.y1 and boxes[0].y0 > 0
+
+
+@pytest.mark.parametrize(("world_size", "name"), [(2, "ranks 0, 1"), (3, "ranks 0, 1, 2"), (8, "all 8")])
+def test_equal_curves_are_one_line_with_one_name(world_size, name):
+    (ax,) = report_curves.draw([rows([2.0, 1.0])] * world_size).axes
+    assert len(ax.lines) == 1 and names_beside(ax) == [name]
+
+
+def test_where_ranks_report_at_other_times_there_is_no_mean():
+    of_rank = [[{"t": step + rank / 10, "loss": 2.0 - step + rank} for step in range(3)] for rank in range(6)]
+    assert names_beside(report_curves.draw(of_rank).axes[0]) == ["rank 0", "rank 5"]
+
+
+@pytest.mark.parametrize(
+    ("more", "title"),
+    [({}, "loss falls from 2.5 to 1.5 on average"), ({"accuracy": 0.5}, "loss falls to 1.5")],
+    ids=["alone", "beside another"],
+)
+def test_the_title_of_a_panel_is_short_since_its_lines_have_names(more, title):
+    made = report_curves.draw([rows([2.0, 1.0], **more), rows([3.0, 2.0], **more)])
+    assert made.axes[0].get_title(loc="left") == title
 
 
 def test_lines_that_lie_on_each_other_differ_in_their_dashes():

@@ -532,6 +532,19 @@ def test_of_a_run_that_reported_nothing_its_picture_is_open_and_its_table_folded
     assert page.index("Timeline of 2 ranks") < page.index("><summary>2 ranks, done") < page.index("<table>")
 
 
+EXCHANGED = Trace(2, (Transfer(0, 1, 3000, 0.0, 0.9),), (Span(1, "wait", 0.0, 0.9, ""),))
+
+
+@pytest.mark.parametrize(("trace", "kinds"), [(EXCHANGED, ["Timeline", "Curves"]), (SPENT, ["Curves"])])
+def test_of_a_run_that_reported_and_whose_ranks_exchanged_anything_the_timeline_stands_above_the_curves(trace, kinds):
+    run_state = RunState(2)
+    run = finished(run_state, reports=[[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)]] * 2)
+    run.trace = trace
+    made = result.bundle(run, run_state)
+    assert re.findall(r'<img alt="(\w+)', made["text/html"]) == kinds
+    assert [line.split()[0] for line in made["text/plain"].splitlines()[: len(kinds)]] == kinds
+
+
 def test_of_a_run_without_a_picture_the_table_is_open():
     run_state = RunState(2)
     assert result.bundle(finished(run_state), run_state)["text/html"].startswith("<table>")

@@ -252,7 +252,7 @@ def test_the_table_of_a_run_names_its_tasks_and_says_that_servers_ended():
     assert [heads[:2], *(row.texts()[:2] for row in rows)] == [
         ["task", "end"], ["chief 0", "done"], ["worker 0", "ended"], ["worker 1", "ended"], ["ps 0", "ended"],
     ]  # fmt: skip
-    assert "Chief 0 ends at loss 1" in result.picture(run).alt
+    assert "Chief 0 ends at loss 1" in result.pictures(run)[-1].alt
 
 
 def replicas(x, factor):

@@ -1,10 +1,13 @@
-"""Curves of what ranks reported: one panel a name, one line a rank, told apart by colour, dashes and marker.
+"""Curves of what ranks reported: one panel a name, one line a rank, with the ranks' names at the lines' ends.
 
-Curves are not smoothed, only thinned where there are more points than pixels. `step` is the x axis, else `epoch`, else the time;
-`steps` and `epochs` are totals for progress; every other name is a curve. `report` records the numbers.
+Up to four ranks are told apart by colour, dashes and marker. Of more ranks the lines are pale; their mean stands out, and
+the ranks that end lowest and highest. Curves are not smoothed, only thinned where there are more points than pixels.
+`step` is the x axis, else `epoch`, else the time; `steps` and `epochs` are totals for progress; every other name is a
+curve. `report` records the numbers.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -12,10 +15,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import ScaledTranslation
 
 from worldsize import failures, units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import charts
 from worldsize.figures.frame.inputs import waits_for
 
 ReportPoint = tuple[float, float | None]  # y is None where it is not finite
@@ -133,8 +138,10 @@ MOST_NAMED = 8
 MARKERS_A_LINE = 6
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 HEIGHT_IN = 2.5
-LEGEND_IN = 1.15
-MARGINS = {"left": 0.6 / base.WIDTH_IN, "bottom": 0.5 / HEIGHT_IN, "top": 1 - 0.32 / HEIGHT_IN, "wspace": 0.33}
+MOST_OWN = 4  # ranks whose lines all stand out
+LEFT_IN, NAME_IN, GAP_IN = 0.6, 0.75, 0.55  # left of the panels, right of each for the names, between panels for the numbers
+BOTTOM, TOP = 0.5 / HEIGHT_IN, 1 - 0.32 / HEIGHT_IN
+LINE_HEIGHT = 1.3  # times the size of a name's letters: the least distance between two names
 FLAT_RATIO = 0.01
 PEAK_RATIO = 2
 
@@ -168,10 +175,11 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
     made = Picture(base.WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # layout would take half of the drawing time, and every run ends with this picture
-    right = 0.98
-    if len(reports) > 1:
-        right = 1 - (LEGEND_IN + 0.15) / base.WIDTH_IN
-    made.subplots_adjust(**MARGINS, right=right)
+    gaps_in = NAME_IN + GAP_IN
+    panel_in = (base.WIDTH_IN - LEFT_IN - len(shown) * NAME_IN - (len(shown) - 1) * GAP_IN) / len(shown)
+    made.subplots_adjust(
+        LEFT_IN / base.WIDTH_IN, BOTTOM, 1 - NAME_IN / base.WIDTH_IN, TOP, wspace=gaps_in / panel_in,
+    )  # fmt: skip
 
     findings = []
     for number, name in enumerate(shown, 1):
@@ -184,9 +192,7 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, label(name), x_name, tasks))
-        base.headline(ax, findings[0] if len(shown) == 1 else label(name))
-    if len(reports) > 1:
-        _legend(made)
+        base.headline(ax, title(curves, label(name), x_name, tasks, brief=len(shown) > 1))
 
     ends = []
     for rank, rows in enumerate(reports[:MOST_NAMED]):
@@ -203,16 +209,20 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
 
 def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.TaskNames) -> None:
-    for rank, points in curves.items():
-        shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
-        xs, ys = np.array(shown, float).T  # None becomes NaN
-        every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
-        ax.plot(
-            xs, ys, color=base.colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=tokens.LINE_PT,
-            marker=base.marker(rank), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
-            label=failures.name(rank, tasks),
-        )  # fmt: skip
-        for (x, y), (_, after) in pairwise(points):
+    every = list(curves.values())
+    if len(every) > 1 and every.count(every[0]) == len(every):
+        everybody = failures.names(list(curves), tasks) if len(curves) < MOST_OWN else f"all {len(curves)}"
+        ends = [_line(ax, every[0], everybody, base.INK, "-", "")]
+    elif len(curves) <= MOST_OWN:
+        ends = []
+        for rank, curve in curves.items():
+            dashes = DASHES[rank % len(DASHES)]
+            ends.append(_line(ax, curve, failures.name(rank, tasks), base.colour(rank), dashes, base.marker(rank)))
+    else:
+        ends = _many(ax, curves, tasks)
+
+    for curve in every:
+        for (x, y), (_, after) in pairwise(curve):
             if y is not None and after is None:  # the last finite number
                 ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=base.INK, zorder=5)
 
@@ -222,17 +232,82 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
     ax.set_xlabel(x_name, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(label(name), fontsize=tokens.LABEL_PT, color=base.INK)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(value))
+    if len(curves) > 1:
+        _name_ends(ax, [each for each in ends if each is not None])
 
 
-def _legend(made: Picture) -> None:
-    handles, labels = made.axes[0].get_legend_handles_labels()
-    if len(labels) > MOST_NAMED:
-        handles = handles[:MOST_NAMED]
-        labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1]}"]
-    made.legend(
-        handles, labels, loc="upper right", bbox_to_anchor=(1, MARGINS["top"] + 0.03), fontsize=tokens.SMALL_PT,
-        frameon=False, handlelength=3.5,
+def _line(ax: Axes, curve: Sequence[ReportPoint], name: str, tone: str, dashes: Any, marker: str) -> charts.End | None:
+    """Draw a rank's reported curve, thinned to the width of the panel, and return its end."""
+    shown = [*curve[:: math.ceil(len(curve) / MOST_POINTS)], *curve[-1:]]
+    xs, ys = np.array(shown, float).T  # None becomes NaN
+    # marks from the left to the right of a curve, at other places on each rank's
+    place = len(ax.lines) * len(xs) // (2 * MARKERS_A_LINE) // MOST_OWN
+    ax.plot(
+        xs, ys, color=tone, linestyle=dashes, linewidth=tokens.LINE_PT, marker=marker,
+        markevery=(place, max(1, len(xs) // MARKERS_A_LINE)), markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
+        label=name,
     )  # fmt: skip
+    return charts.end(xs.tolist(), ys.tolist(), name, tone)
+
+
+def _many(ax: Axes, curves: Curves, tasks: failures.TaskNames) -> list[charts.End | None]:
+    """Draw the reported curves of many ranks: pale ones, the lowest and the highest at the end in their colour, and the mean."""
+    last = {rank: y for rank, curve in curves.items() for _, y in curve if y is not None}
+    extremes = [min(last, key=last.get), max(last, key=last.get)] if last else []
+    for rank, curve in curves.items():
+        if rank not in extremes:
+            shown = [*curve[:: math.ceil(len(curve) / MOST_POINTS)], *curve[-1:]]
+            xs, ys = np.array(shown, float).T
+            ax.plot(xs, ys, color=base.RULE, linewidth=tokens.HAIR_PT, label=failures.name(rank, tasks))
+
+    ends = [
+        _line(ax, curves[rank], failures.name(rank, tasks), base.colour(rank), DASHES[1], base.marker(rank))
+        for rank in dict.fromkeys(extremes)
+    ]
+    middle = mean(curves)
+    if len(middle) > 1:
+        ends.append(_line(ax, middle, "mean", base.INK, "-", ""))
+        ax.lines[-1].set(linewidth=tokens.STRONG_PT, zorder=4)
+    return ends
+
+
+def mean(curves: Curves) -> list[ReportPoint]:
+    """Return the mean of reported curves at each x for which every rank has a finite number."""
+    ys: dict[float, list[float]] = {}
+    for curve in curves.values():
+        for x, y in dict(curve).items():
+            if y is not None:
+                ys.setdefault(x, []).append(y)
+    return [(x, sum(there) / len(there)) for x, there in sorted(ys.items()) if len(there) == len(curves)]
+
+
+def _name_ends(ax: Axes, ends: Sequence[charts.End]) -> None:
+    """Write the names of a panel's lines right of it, each at the height of its line's end, or moved so that none overlap."""
+    shift = ScaledTranslation(11 / 72, 0, ax.figure.dpi_scale_trans)
+    ax.get_ylim()  # only now do the limits fit the lines
+    axes, pitch = ax.get_window_extent(), LINE_HEIGHT * tokens.LABEL_PT / 72 * ax.figure.dpi
+    tall, heights, lowest = axes.height, {}, -math.inf
+    for each in sorted(ends, key=lambda each: each.y):
+        wanted = ax.transData.transform((each.x, each.y))[1] - axes.y0
+        heights[each] = lowest = max(wanted, lowest + pitch)
+    above = max(0.0, max(heights.values(), default=0.0) - tall)  # names that stand on each other may rise over the panel
+    looks = {line.get_label(): line for line in ax.lines}
+    beside = {"xycoords": "axes fraction", "va": "center", "fontsize": tokens.LABEL_PT, "annotation_clip": False}
+    for each, height in heights.items():
+        place = (height - above) / tall
+        marker = looks[each.name].get_marker()
+        if marker:
+            look = {"edgecolors": base.INK, "linewidths": 0.5, "clip_on": False}
+            ax.scatter(1, place, 36, each.tone, marker=marker, transform=ax.transAxes + shift, **look)
+        ax.annotate(each.name, (1, place), (18 if marker else 9, 0), textcoords="offset points", color=base.INK, **beside)
+
+
+def title(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames, brief: bool) -> str:
+    """Return a panel's title, whose lines carry the ranks' names; `brief` where other panels stand beside it."""
+    words = finding(curves, name, x_name, tasks).partition(" (")[0].partition(", the same")[0]
+    if not brief:
+        return words
+    return re.sub(r" from \S+| on average| on every rank| on (?:rank|task) \d+, to \S+ on (?:rank|task) \d+,", "", words)
 
 
 def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:

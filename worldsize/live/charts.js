@@ -1,5 +1,7 @@
-// The curves of the live view: one chart a name, one line a rank, told apart by colour, dashes and marker. Plain SVG.
+// The curves of the live view: one chart a name, one line a rank. Plain SVG.
 //
+// Up to four ranks are told apart by colour, dashes and marker. Of more ranks the lines are pale, and their mean, the lowest
+// and the highest have their name at their end, as in the picture of the run's result (figures/report_curves.py).
 // It stands before view.js in one module, and has what both use. Left out: where the numbers come from (view.js).
 
 const TONES = 6; // of the ranks' palette; beyond them the tones come again, with another shape and other dashes
@@ -10,9 +12,12 @@ const SHAPES = [
 ];
 const DASHES = ["", "9 2.5", "4.5 2.5", "1.5 1.5", "9 2.5 1.5 2.5"];
 const PLOT = { height: 124, left: 44, right: 10, top: 6, bottom: 18 };
+const MOST_OWN = 4; // ranks whose lines all stand out
+const NAMES = 52; // px right of the lines of more ranks, for names
+const NAME_HEIGHT = 13;
 
 function element(tag, className, parent, attributes = {}) {
-  const made = tag === "svg" || tag === "path" || tag === "text" || tag === "line"
+  const made = ["svg", "g", "path", "text", "line"].includes(tag)
     ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
   if (className) made.setAttribute("class", className);
@@ -44,17 +49,58 @@ class Chart {
     if (!curves.length) return;
     write(this.caption, `${this.name}, by ${curves[0].x}`);
     const width = this.svg.clientWidth || 400;
+    const many = curves.length > MOST_OWN;
+    const right = many ? NAMES : PLOT.right;
     const [x0, x1] = extent(curves.flatMap((rank) => ends(rank.curves[this.name].x)));
     const [y0, y1] = extent(curves.flatMap((rank) => range(rank.curves[this.name].y)));
-    const px = (x) => PLOT.left + ((x - x0) / (x1 - x0)) * (width - PLOT.left - PLOT.right);
+    const px = (x) => PLOT.left + ((x - x0) / (x1 - x0)) * (width - PLOT.left - right);
     const py = (y) => PLOT.height - PLOT.bottom - ((y - y0) / (y1 - y0)) * (PLOT.height - PLOT.top - PLOT.bottom);
-    this.axes(width, px, py, [x0, x1], [y0, y1]);
-    curves.forEach((rank, index) => this.line(rank, index, curves.length, px, py));
+    this.axes(width - right, px, py, [x0, x1], [y0, y1]);
+    const named = many ? this.extremes(curves) : curves;
+    curves.forEach((rank, index) => this.line(rank, index, curves.length, px, py, named.includes(rank)));
+    if (many) this.names(curves, named, width - right, px, py);
     const latest = curves.map((rank) => `${rank.name} ${digits(rank.curves[this.name].y.at(-1))}`);
     this.svg.setAttribute("aria-label", `${this.name} by rank, now: ${latest.slice(0, 8).join(", ")}`);
   }
 
-  line(rank, index, count, px, py) {
+  // The ranks whose latest numbers are lowest and highest.
+  extremes(curves) {
+    const latest = ({ curves: of }) => of[this.name].y.findLast((y) => y !== null) ?? NaN;
+    const sorted = curves.filter((rank) => !Number.isNaN(latest(rank))).sort((one, other) => latest(one) - latest(other));
+    return sorted.length ? [sorted[0], sorted.at(-1)] : [];
+  }
+
+  // The mean of all ranks, and the names of the lines that stand out, moved apart where they would overlap.
+  names(curves, named, right, px, py) {
+    this.mean ??= element("path", "ws-mean", this.svg, { fill: "none" });
+    this.labels ??= element("g", "", this.svg);
+    const sums = new Map();
+    for (const { curves: of } of curves) {
+      const { x, y } = of[this.name];
+      x.forEach((at, i) => {
+        if (y[i] === null || (i && x[i - 1] === at)) return;
+        const [sum, count] = sums.get(at) ?? [0, 0];
+        sums.set(at, [sum + y[i], count + 1]);
+      });
+    }
+    const mean = [...sums].filter(([, [, count]]) => count === curves.length).sort(([one], [other]) => one - other);
+    const points = mean.map(([at, [sum, count]]) => [px(at), py(sum / count)]);
+    const corners = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`);
+    this.mean.setAttribute("d", corners.length > 1 ? `M${corners.join("L")}` : "");
+
+    const wanted = named.map((rank) => [rank.name, py(rank.curves[this.name].y.findLast((y) => y !== null))]);
+    if (points.length > 1) wanted.push(["mean", points.at(-1)[1]]);
+    this.labels.replaceChildren();
+    let highest = Infinity;
+    const places = wanted.sort(([, one], [, other]) => other - one).map(([name, y]) => {
+      highest = Math.min(y, highest - NAME_HEIGHT);
+      return [name, highest];
+    });
+    const above = Math.max(0, PLOT.top - highest); // names that stand on each other may rise over the chart
+    for (const [name, y] of places) write(element("text", "", this.labels, { x: right + 8, y: y + above + 4 }), name);
+  }
+
+  line(rank, index, count, px, py, stands) {
     let made = this.paths.get(rank.rank);
     if (!made) {
       const colour = `var(--ws-rank-${rank.rank % TONES})`;
@@ -69,10 +115,12 @@ class Chart {
       };
       this.paths.set(rank.rank, made);
     }
+    made.path.classList.toggle("ws-pale", !stands);
+    made.mark.classList.toggle("ws-pale", !stands);
     const { x, y } = rank.curves[this.name];
     let d = "", pen = "M", marked = -1;
     // the ranks' marks stand at different places, so that each is seen where curves coincide
-    const wanted = Math.floor((x.length - 1) * (1 - (0.7 * index) / Math.max(1, count)));
+    const wanted = count > MOST_OWN ? x.length : Math.floor((x.length - 1) * (1 - (0.7 * index) / Math.max(1, count)));
     for (let i = 0; i < x.length; i++) {
       if (y[i] === null) pen = "M"; // not a finite number: a gap
       else {
@@ -86,7 +134,7 @@ class Chart {
     if (marked >= 0) made.mark.setAttribute("transform", `translate(${px(x[marked]) - 5} ${py(y[marked]) - 5}) scale(.84)`);
   }
 
-  axes(width, px, py, [x0, x1], [y0, y1]) {
+  axes(right, px, py, [x0, x1], [y0, y1]) {
     for (const node of this.grid) node.remove();
     this.grid = [];
     const add = (tag, attributes, text) => {
@@ -96,7 +144,7 @@ class Chart {
       this.grid.push(node);
     };
     for (const y of ticks(y0, y1, 3)) {
-      add("line", { x1: PLOT.left, x2: width - PLOT.right, y1: py(y), y2: py(y) });
+      add("line", { x1: PLOT.left, x2: right, y1: py(y), y2: py(y) });
       add("text", { x: PLOT.left - 5, y: py(y) + 4, "text-anchor": "end" }, digits(y));
     }
     for (const x of ticks(x0, x1, 5)) add("text", { x: px(x), y: PLOT.height - 4, "text-anchor": "middle" }, digits(x));

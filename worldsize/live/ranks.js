@@ -18,6 +18,7 @@ class Card {
     shape(element("svg", "", title, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank.rank);
     write(element("strong", "", title), shown);
     this.doing = element("span", "ws-doing", title);
+    this.title = title;
     this.strip = element("svg", "ws-strip", this.root, {
       viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true",
     });
@@ -34,6 +35,7 @@ class Card {
       tabindex: 0, "data-lm-suppress-shortcuts": "true", role: "group", "aria-label": `last lines of ${called(rank)}`, hidden: "",
     });
     this.pinned = true;
+    this.isWide = false;
     this.tail.addEventListener("scroll", () => {
       this.pinned = this.tail.scrollTop + this.tail.clientHeight >= this.tail.scrollHeight - 20;
     });
@@ -44,7 +46,7 @@ class Card {
     this.rank = rank;
     this.root.dataset.state = rank.state;
     this.root.dataset.lines = rank.lines;
-    write(this.doing, words(rank));
+    this.say();
     this.doing.title = rank.doing || rank.state;
     this.share.hidden = rank.share === null;
     this.bar.style.width = `${100 * (rank.share ?? 0)}%`;
@@ -57,6 +59,20 @@ class Card {
     this.tail.hidden = !rank.tail.length;
     write(this.tail, rank.tail.join("\n"));
     this.pin();
+  }
+
+  // A wide card has its rank's place and numbers in the first line, at the right, and its wait in a word or two.
+  widen(wide) {
+    if (wide === this.isWide) return;
+    this.isWide = wide;
+    if (wide) this.title.append(this.place);
+    else this.facts.before(this.place);
+    if (this.rank) this.say();
+  }
+
+  say() {
+    const waits = this.isWide && this.rank.state === "waiting" && this.rank.short;
+    write(this.doing, waits ? `${MARKS.waiting} ${this.rank.short}` : words(this.rank));
   }
 
   pin() {

@@ -1,7 +1,7 @@
-"""The result of a run in the notebook: a picture and a small table, as plain HTML without kernel or script.
+"""The result of a run in the notebook: pictures and a small table, as plain HTML without kernel or script.
 
-The picture is the wait graph of a run that hung, else the curves of its reports, else the timeline. The picture is kept
-small, because every run of every student is saved with it.
+The picture of a run that hung is its wait graph. Other runs have the timeline of their ranks, whose title says who holds the
+others up, and the curves of their reports. Pictures are kept small, because every run of every student is saved with them.
 """
 
 import html
@@ -18,6 +18,7 @@ from worldsize.launch.run import Run
 from worldsize.live.run_state import RankLife, RunState, plain
 
 PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; a saved output has at most 40 kB, except with many ranks
+BESIDE_BYTES = 6_500  # of each of two pictures
 PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; larger pictures are PNG only, white even in a dark theme
 FOLDED_CHARS = 3_000
 PICTURE_DPI = 96
@@ -55,18 +56,20 @@ def summary(run: Run) -> str:
 def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
     """Return a run's result by MIME type: picture, table, and the `lines` that it printed, folded.
 
-    Beside a picture, the table is folded too if the run was done or hung: the picture says more.
+    Below a picture, the table is folded too if the run was done or hung: the picture says more.
     """
     heads, rows = table(run, run_state)
     page = _html(run, heads, rows)
     text = _text(run, heads, rows)
 
-    made = picture(run)
-    if made is not None:
+    made = pictures(run)
+    if made:
         if run.state == "done" or wait_graph.hangs(run):
             page = _folded(f"{caption(run)}: what each rank did", page)
-        page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI), PICTURE_SVG_BYTES) + page
-        text = f"{made.alt}\n{text}"
+        most_bytes = PICTURE_BYTES if len(made) == 1 else BESIDE_BYTES
+        drawn = [each.html(each.png(most_bytes, PICTURE_DPI), PICTURE_SVG_BYTES) for each in made]
+        page = "".join([*drawn, page])
+        text = "\n".join([*(each.alt for each in made), text])
 
     if lines:
         page += _folded("what the ranks printed", f"<pre>{html.escape(_cut(lines))}</pre>")
@@ -120,15 +123,22 @@ def has_picture(run: Run) -> bool:
     return bool(kinds)
 
 
-def picture(run: Run) -> Picture | None:
-    """Return the picture of a run's result, or None: the wait graph if it hung, else the curves, else the timeline."""
+def pictures(run: Run) -> list[Picture]:
+    """Return the pictures of a run's result: the wait graph if it hung, else the ranks' timeline, and the curves of reports.
+
+    A run that reported has a timeline only if its ranks waited for each other.
+    """
     if wait_graph.hangs(run):
-        return wait_graph.waiting(run)
-    if run.state != "not yet" and report_curves.names(run.reports):
-        return report_curves.draw(run.reports, run.tasks)
-    if has_picture(run):
-        return rank_timeline.timeline(run)
-    return None
+        return [wait_graph.waiting(run)]
+    if not has_picture(run):
+        return []
+    if not report_curves.names(run.reports):
+        return [rank_timeline.timeline(run)]
+
+    curves = report_curves.draw(run.reports, run.tasks)
+    if run.trace.transfers or run.trace.collectives:
+        return [rank_timeline.timeline(run), curves]
+    return [curves]
 
 
 @dataclass(frozen=True)

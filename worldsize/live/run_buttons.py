@@ -24,7 +24,6 @@ MOST_LOG_CHARS = 200_000
 
 def run_page(run: Run) -> str:
     """Return the page of a run that has ended, as HTML of at most about a megabyte."""
-    picture = result.picture(run)
     heads, rows = result.table(run, result.state_of(run))
     log = run.log()
 
@@ -32,7 +31,7 @@ def run_page(run: Run) -> str:
         "run_page.html",
         caption=result.caption(run),
         setup=run.setup,
-        picture=picture.html(picture.png()) if picture else "",
+        pictures=[picture.html(picture.png()) for picture in result.pictures(run)],
         player=replay({"this run": run})._repr_html_() if run.trace.transfers else "",
         heads=heads,
         rows=[row.texts() for row in rows],

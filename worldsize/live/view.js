@@ -31,6 +31,9 @@ const CSS = `
 .ws-chart { flex: 1 1 200px; min-width: 180px; margin: 0 0 4px; }
 .ws-chart svg { display: block; width: 100%; height: ${PLOT.height}px; overflow: visible; }
 .ws-chart text { fill: var(--ws-ink); font-size: 11px; }
+.ws-chart .ws-line.ws-pale { stroke: var(--ws-rule) !important; stroke-width: 1; stroke-dasharray: none; }
+.ws-chart path.ws-pale:not(.ws-line) { display: none; }
+.ws-chart .ws-mean { stroke: var(--ws-ink); stroke-width: 2; }
 .ws-chart .ws-grid { stroke: var(--ws-rule); stroke-width: 1; }
 .ws-room { flex: 1 1 0; min-height: 0; overflow: hidden; }
 .ws-main { overflow: auto; scroll-snap-type: y mandatory; padding-top: ${FRAME}px; scroll-padding-top: ${FRAME}px; }
@@ -65,6 +68,8 @@ const CSS = `
 .ws-name strong { flex: none; font-weight: 600; }
 .ws-doing { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .ws-card[data-state="failed"] .ws-doing { color: var(--ws-bad); font-weight: 600; white-space: normal; }
+.ws-name .ws-facts { margin-left: auto; flex: 0 1 auto; min-width: 40%; text-align: right; }
+.ws-brief .ws-card > .ws-facts { display: none; }
 .ws-facts { height: var(--ws-line); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .ws-strip {
   display: block; width: 100%; height: calc(var(--ws-line) - 4px); margin-bottom: 4px; border-bottom: 1px solid var(--ws-rule);
@@ -75,13 +80,14 @@ const CSS = `
 .ws-share { height: 6px; border: 1px solid var(--ws-quiet-ink); }
 .ws-share div { height: 100%; background: var(--ws-amount); }
 .ws-live .ws-card pre.ws-tail {
-  margin: 0; padding: 0; flex: 1 1 0; min-height: 0; overflow: auto; color: var(--ws-ink); background: transparent;
-  font: 12px/var(--ws-line) var(--jp-code-font-family, ui-monospace, monospace); white-space: pre-wrap; word-break: break-all;
+  margin: 0; padding: 0; flex: 1 1 0; min-height: 0; overflow: hidden auto; scrollbar-width: none; text-overflow: ellipsis;
+  color: var(--ws-ink); background: transparent;
+  font: 12px/var(--ws-line) var(--jp-code-font-family, ui-monospace, monospace); white-space: pre;
 }
 .ws-many { display: flex; gap: 10px; }
 .ws-chips { flex: 1 1 58%; overflow: auto; position: relative; scroll-snap-type: y mandatory; }
 .ws-chips .ws-host { height: calc(var(--ws-line) + 10px); margin: 0; }
-.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(88px, 1fr)); gap: 4px; padding-bottom: 4px; }
+.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(98px, 1fr)); gap: 4px; padding-bottom: 4px; }
 .ws-chosen { flex: 1 1 42%; min-width: 0; }
 .ws-live .ws-chosen .ws-card { outline: 0; border-left: 2px solid var(--ws-rule); border-radius: 0; padding: 0 6px 0 10px; }
 .ws-live .ws-chosen .ws-card[data-state="failed"] { border-color: var(--ws-bad); }
@@ -161,7 +167,7 @@ class View {
     key.append("▇ runs ▂ waits");
     this.said = element("span", "ws-hidden", this.root, { role: "status", "aria-live": "polite" });
     this.chartRow = element("div", "ws-charts", this.root);
-    this.room = new Room(this.root, () => this.fitted());
+    this.room = new Room(this.root, () => this.fitted(), () => this.cards.values());
     this.main = this.room.main;
     this.saidAt = -Infinity;
   }
@@ -218,6 +224,7 @@ class View {
       if (rank.host && rank.host !== this.lastHost) write(element("div", "ws-host", this.cardGrid), `on ${rank.host}`);
       this.lastHost = rank.host;
       this.cards.set(rank.rank, new Card(this.cardGrid, rank));
+      this.cards.get(rank.rank).widen(this.room.wide ?? false);
       this.cards.get(rank.rank).draw(rank);
     }
   }
@@ -247,8 +254,10 @@ class View {
   // For a screen reader: a failure at once, other changes of state every few seconds at most.
   say(ranks) {
     const failed = ranks.filter((rank) => rank.state === "failed").map((rank) => `${rank.name} ${rank.doing}`);
-    const said = failed.length ? failed.join("; ") : this.absent.textContent || this.counts.textContent;
-    if (said === this.said.textContent || (!failed.length && performance.now() - this.saidAt < SAY_MS)) return;
+    const over = this.known.state !== "running";
+    const counted = this.absent.textContent || this.counts.textContent;
+    const said = failed.length ? failed.join("; ") : over ? `${this.known.state}: ${counted}` : counted;
+    if (said === this.said.textContent || (!failed.length && !over && performance.now() - this.saidAt < SAY_MS)) return;
     this.saidAt = performance.now();
     write(this.said, said);
   }
