@@ -5,7 +5,8 @@
 # that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
 # other ranks and back; and to say which way is faster for how many ranks.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
+# **Minutes:** 125 (two sittings: 55 up to “Heads dealt out”, then 70) · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02
+# (all-to-all). Lab 12 helps.
 
 # %% [markdown]
 # ![Timeline of 4 ranks over 230 ms: rank 0 waits most, 57 % of the time; rank 3 least, 0 %.](../labs/covers/17.png)
@@ -59,15 +60,19 @@ by, longer = scores[-1][1] / scores[0][1], lengths[-1] / lengths[0]
 figures.curves(
     [figures.Curve("all scores, 32 heads", predicted=scores), figures.Curve("keys and values, width 4,096", predicted=rows)],
     figures.answered("What grows faster than the sequence?", f"the scores: {by:,.0f} times for {longer:,.0f} times the tokens"),
-    x="tokens", y="one layer keeps (bytes)", log=True, growth=True,
+    x="tokens", y="in one layer (bytes)", log=True, growth=True,
 )
 
 # %% [markdown]
-# Twice as many tokens have four times as many scores. Neither cutting weights (Lab 12) nor splitting the batch (Lab 04) helps:
-# one sequence is too long. So cut the sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and
-# values. But a query needs *all* keys. One way: gather all keys and values before a layer works. Each rank then holds the lower
-# curve for a while. Llama 3's training does so: its layers have few key heads, and these are small. Here you write a way whose
-# memory falls with the number of ranks.
+# Twice as many tokens have four times as many scores. A fused kernel saves the memory of the upper curve, not its work. And the
+# lower curve stays in memory in every layer, until the backward pass. Neither cutting weights (Lab 12) nor splitting the batch
+# (Lab 04) helps: one sequence is too long.
+
+# %% [markdown]
+# So cut the sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and values. But a query needs
+# *all* keys. One way: gather all keys and values before a layer works. Each rank then holds the lower curve for a while. Llama
+# 3's training does so: its layers have few key heads, so keys and values are small. Here you write a way whose memory falls
+# with the number of ranks.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -206,7 +211,8 @@ lab.measure("ring_ms", 1e3 * played.simulated_s if run.state == "done" else None
 figures.timeline(run)
 
 # %% [markdown]
-# Each arrow is a tensor on its way: does a rank wait for one, or does it work meanwhile? The bytes that a rank sends hardly
+# Each arrow is a tensor on its way: does a rank wait for one, or does it work meanwhile? (On a busy machine ranks start late, and
+# wait for each other.) The bytes that a rank sends hardly
 # depend on the number of ranks: $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with
 # more ranks: three blocks of $\frac Ln$ tokens, its own, the one at hand and the next.
 #
@@ -219,12 +225,12 @@ figures.timeline(run)
 # ## Who idles
 #
 # A language model's queries see no later key: the mask is **causal**. Half of all pairs are gone. Is half of the time
-# gone too? Take the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. A
-# rank's work in a round is in proportion to its pairs, and a round lasts as long as its busiest rank. **Even work** would
-# give each rank the same part of all pairs that are left.
+# gone too? Let each rank own one stretch of the sequence, rank 0 the first, and count the pairs that are left. A rank's work
+# in a round is in proportion to its pairs, and a round lasts as long as its busiest rank. **Even work** would give each rank
+# the same part of all pairs that are left.
 
 # %%
-asks = f"{ranks} ranks, tokens in a row, causal mask. How many times as long as with even work does it take?"
+asks = f"{ranks} ranks with one stretch of tokens each, causal mask. How many times as long as with even work does it take?"
 lab.predict("idle", asks, "times")
 
 # %%
@@ -290,8 +296,9 @@ figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else
 # %% [markdown]
 # Tokens dealt out one by one make a **striped** layout (Brandon and others, 2023); folded, with a part from the front
 # and one from the back for each rank, a **zigzag**, as in Llama 3's training and in PyTorch's own
-# `torch.distributed.tensor.experimental.context_parallel`. And are the rows still right? The
-# mask knows the tokens' numbers, so your ring should give the same rows as one device, in any layout.
+# `torch.distributed.tensor.experimental.context_parallel`. (By default it gathers keys and values, as Llama 3 does; its setting
+# `"alltoall"` passes them on, block by block.) And are the rows still right? The mask knows the tokens' numbers, so your ring
+# should give the same rows as one device, in any layout.
 
 # %%
 run = launch(on_ring, ranks, args=(mine or in_a_row(ranks), True))
@@ -357,7 +364,7 @@ figures.links(turned)
 # %% [markdown]
 # In the ring a rank sends $2(n-1)$ tensors of $\frac Ln$ rows. With heads dealt out it sends $4\frac{n-1}{n}$ such tensors,
 # $\frac 2n$ times as many. But the ring hides its messages under work. Dealing out heads hides none, and there must be a
-# head for each rank.
+# head for each rank. In return, a causal mask leaves no rank idle: each rank has all tokens of its heads.
 
 # %% [markdown]
 # Most models of today have fewer heads of keys and values than of queries: with **grouped-query attention** (Ainslie and
@@ -436,14 +443,14 @@ check.attention_seconds(attention_seconds)
 # %% [markdown]
 # Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All
 # pairs take $4L^2$ operations for each column of a row, two for the score and two for the value. Real ranks would need a
-# cluster. Simulated ones do the same rounds, with the work declared. On which numbers of ranks is dealing out heads
-# faster?
+# cluster. Simulated ones do the same rounds, with the work declared. On how many ranks is dealing out heads faster?
+# And how long does the ring hide all that it sends?
 
 # %%
 far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
 far_layer["work_s"] = 4 * 131_072**2 * 32 * 128 / 400e12
 counts = ", ".join(map(str, far_ranks))
-lab.predict("turn", f"From which of {counts} ranks on does the ring take longer than its work alone?", "ranks")
+lab.predict("turn", f"From which of {counts} ranks on does the ring take longer than its work alone (by more than 1 %)?", "ranks")
 
 # %%
 # Helper: both ways with their work declared, and tensors that have only shapes
@@ -466,12 +473,11 @@ def far_heads(fabric, numbers, work_s):
         if many == 3:
             fabric.compute(work_s)
 
-def told(played, slower):
-    """Name the ranks on which heads take less time, and the last on which the ring is not `slower` than its work."""
+def faster_with_heads(played):
+    """Name the numbers of ranks on which dealing out heads takes less time than the ring."""
     ring_s = dict(played["round the ring"])
     faster = [f"{n:,}" for n, seconds in played["heads dealt out"] if seconds < ring_s[n]]
-    alone = [n for n in far_ranks if n not in slower]
-    return f"on {', '.join(faster[-4:]) or 'no number of'} ranks; the ring up to {max(alone, default='none')}"
+    return f"on {', '.join(faster)} ranks" if faster else "on none of these numbers of ranks"
 
 # %%
 far = Link(far_layer["bytes_per_s"], far_layer["latency_s"])
@@ -503,7 +509,7 @@ print(f"the ring takes least on {best:,} ranks, {1e3 * best_s:.2f} ms; on {last:
 figures.curves(
     [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
     + [figures.Curve("the work alone", predicted=work_alone)],
-    figures.answered("Where are dealt-out heads faster, and where does the ring take its work alone?", told(played, slower)),
+    figures.answered("On how many ranks is dealing out heads faster than the ring?", faster_with_heads(played)),
     x="ranks", y="time of a layer's attention (s)", log=True,
 )
 
@@ -511,7 +517,8 @@ figures.curves(
 # A block's work falls as $\frac{1}{n^2}$, its transfer as $\frac1n$. While the work on a block takes longer than its
 # transfer, the ring costs nothing extra. On more ranks the transfer decides. All $n-1$ blocks together have about the same bytes
 # on any number of ranks, but each block has its latency too. So from some number of ranks on the ring gets slower again. Heads
-# can be dealt out to as many ranks as there are heads, and no more.
+# can be dealt out to as many ranks as there are heads, and no more. More ranks can do both: heads are dealt out inside a machine,
+# and keys and values go round a ring of machines (Fang and Zhao, 2024).
 
 # %% [markdown]
 # ## Experts
@@ -527,10 +534,12 @@ lab.predict(
 )
 
 # %% [markdown]
-# If all tokens want one expert, all ranks wait for its rank, and its memory may overflow. So each expert has a
+# If all tokens want one expert, all ranks wait for its rank, and its memory may overflow. So an expert may have a
 # **capacity**: it takes the first tokens of each rank up to that number, and drops the rest (Lepikhin and others,
-# 2020). A dropped token's row is zero; the token passes the layer through the residual connection.
-#
+# 2020). A dropped token's row is zero; the token passes the layer through the residual connection, which is added later.
+# Many newer models are trained without a capacity, DeepSeek-V3 among them: no token is dropped, and the router is kept even.
+
+# %% [markdown]
 # **The backward pass.** A row's gradient travels the same way as the row. So the same function serves: pass gradients
 # as `x`, and the expert's backward step as `work`.
 
@@ -666,8 +675,8 @@ for name, run in (("without", free), ("with", held)):
         works = [span for span in run.trace.spans if span.declared]
         hot, *others = (1e3 * sum(s.end_s - s.start_s for s in works if s.rank == rank) for rank in range(ranks))
         longest = max(others)
-        said = "the others wait for it" if hot > 1.1 * longest else "the others work about as long"
-        print(f"{name} a capacity expert 0 works {hot:.0f} ms, no other over {longest:.0f} ms: {said}")
+        said = f"they wait {hot - longest:.0f} ms" if hot > 1.1 * longest else "they work about as long"
+        print(f"{name} a capacity expert 0 works {hot:.0f} ms, the others up to {longest:.0f} ms: {said}")
 figures.timeline(held)
 
 # %% [markdown]
@@ -679,8 +688,12 @@ figures.timeline(held)
 # more often learns more: is it chosen more often still?
 
 # %% [markdown]
+# Router and head are on every rank, so their gradients need an all-reduce, as in Lab 04. An expert is on one rank alone, which
+# gets the rows and gradients of *all* ranks' tokens: its gradient is complete, and needs none.
+#
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
-# $P_e$ the router's mean probability for it. This loss is 1 when all is even.
+# $P_e$ the router's mean probability for it. This loss is 1 when all is even. (DeepSeek-V3 balances mostly without a loss: for
+# the choice alone it adds a bias to each expert's score, and raises it after a step in which the expert got too few tokens.)
 
 # %%
 # Helper: the loss of a step, and its gradients
@@ -771,7 +784,8 @@ lab.measure("router", median(of_routers(free_name, 1)) if trained[free_name] els
 curves = []
 for name, seen in trained.items():
     if seen:
-        by_step = {step: of_routers(name, 1, step) for step in range(steps)}
+        shown = sorted({*range(0, steps, math.ceil(steps / 15)), steps - 1})
+        by_step = {step: of_routers(name, 1, step) for step in shown}
         curves.append(figures.Curve(name, [(step, median(shares)) for step, shares in by_step.items()]))
 figures.curves(
     curves or [figures.Curve("Exercise 17.4")], figures.answered("Do routers become even by themselves?", evenness()),
@@ -937,8 +951,9 @@ for name, size in sorted(sent.items(), key=lambda row: -row[1]):
 # %% [markdown]
 # A pipeline sends least for each layer, and only to the next stage: its stages lie across the slowest links. A ring hides
 # what it sends, so it may cross to the next machine, too. During an exchange of heads or of tokens, or an all-reduce,
-# everybody waits: heads and tensor parallelism stay inside a machine. Tokens must go where their expert is. That is why
-# routers are made to prefer near experts (DeepSeek-V3 lets a token reach four machines at most).
+# everybody waits, unless there is work on another batch: heads and tensor parallelism stay inside a machine. Tokens must go
+# where their expert is. So DeepSeek-V3 does both: a token reaches four machines at most, and while it travels a rank works on
+# another micro-batch.
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -952,7 +967,8 @@ lab.summary()
 # Transformers* ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Dao and others, *FlashAttention*
 # ([arXiv:2205.14135](https://arxiv.org/abs/2205.14135), 2022). Brandon and others, *Striped Attention*
 # ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
-# ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Lepikhin and others, *GShard*
+# ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Fang and Zhao, *USP*
+# ([arXiv:2405.07719](https://arxiv.org/abs/2405.07719), 2024). Lepikhin and others, *GShard*
 # ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Shazeer and others, *The Sparsely-Gated Mixture-of-Experts Layer*
 # ([arXiv:1701.06538](https://arxiv.org/abs/1701.06538), 2017). Ainslie and others, *GQA*
 # ([arXiv:2305.13245](https://arxiv.org/abs/2305.13245), 2023). Llama Team, *The Llama 3 Herd of Models*
