@@ -40,6 +40,13 @@ def test_how_near_the_predictions_were_is_told(pairs, words):
     assert words in race(*rows).alt
 
 
+def test_simulated_bars_are_not_called_measured():
+    rows = [Timing("star", 1.1, 1.0), Timing("tree", 3.0, 2.0)]
+    shown = figures.race(rows, "Who is first?", simulated=True)
+    assert "simulated: 1.1 to 1.5 times what was predicted" in shown.alt
+    assert "simulated" in texts(shown) and "measured" not in texts(shown)
+
+
 @pytest.mark.parametrize("pairs", [[(1.0, None), (2.0, None)], [(1.0, 1.0), (2.0, None)], [(float("inf"), 1.0), (2.0, 1.0)]])
 def test_of_less_than_two_predictions_nothing_is_told(pairs):
     rows = [Timing(f"way {k}", measured, predicted) for k, (measured, predicted) in enumerate(pairs)]

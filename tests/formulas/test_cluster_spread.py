@@ -45,6 +45,19 @@ def test_two_ranks_a_layer_are_the_weak_place_and_are_forecast_too_short():
     assert rows == 10 and signed < -0.15
 
 
+def test_the_five_farthest_share_width_and_few_ranks_a_layer_but_neither_is_the_cause():
+    fit = clusters.fit(SMALL, clusters.fit_memory(SINGLE))
+    off = [float(clusters.predict(fit, [row])[0] / row.iteration_s - 1) for row in LARGE]
+    farthest = sorted(zip(off, LARGE, strict=True), key=lambda pair: -abs(pair[0]))[:5]
+    assert all(share < -0.2 and row.hidden == 8192 for share, row in farthest)
+    assert [row.tensor for _, row in farthest] == [2, 2, 2, 2, 4]
+
+    widest = [abs(share) for share, row in zip(off, LARGE, strict=True) if row.hidden == 12288 and row.tensor in (2, 4)]
+    many_share = [abs(share) for share, row in zip(off, LARGE, strict=True) if row.hidden == 8192 and row.tensor == 8]
+    assert len(widest) == 10 and max(widest) < 0.05
+    assert len(many_share) == 26 and max(many_share) < 0.1
+
+
 def test_the_same_seed_draws_the_same_rows():
     one, other = (cluster_spread.bootstrapped(SINGLE, SMALL, LARGE, draws=5, seed=seed) for seed in (3, 3))
     assert one == pytest.approx(other)

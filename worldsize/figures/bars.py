@@ -88,12 +88,13 @@ def race(
             _timing(ax, y, row, tones[row.name], outlines)
             ticks.append((y, row.name))
             y += 1
-    _finish_race(ax, rows, ticks, outlines)
+    filled = "simulated" if simulated else "measured"
+    _finish_race(ax, rows, ticks, (filled, outlines))
     if len(rows) == 2 and len(groups) == 1:  # a bracket needs two bars, next to each other
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = _winners(groups) or ["not measured yet"]
-    clauses = [last, _foretold(rows, outlines)]
+    clauses = [last, _foretold(rows, filled, outlines)]
     by_name, repeats_s = {}, {}
     for row in rows:
         by_name[row.name], repeats_s[_name(row)] = row, row.repeats_s
@@ -161,7 +162,8 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
     ax.barh(y, width, height, facecolor=base.PAPER, edgecolor=base.INK, linewidth=tokens.THIN_PT, linestyle=(0, (3, 2)))
 
 
-def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]], outlines: str) -> None:
+def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]], names: tuple[str, str]) -> None:
+    """Set a race's limits, ticks and legend; `names`: what filled and outlined bars are."""
     every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
     largest_s = max(filter(math.isfinite, filter(None, every_s)), default=1)
     scale, unit = units.time_unit(largest_s)
@@ -173,9 +175,9 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
     ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=tokens.LABEL_PT, color=base.INK)
 
     if any(row.predicted_s is not None for row in rows):
-        measured = Patch(facecolor=base.QUIET_INK, label="measured", **charts.FLAT)
-        predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label=outlines)
-        ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
+        filled = Patch(facecolor=base.QUIET_INK, label=names[0], **charts.FLAT)
+        outlined = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label=names[1])
+        ax.legend(handles=[filled, outlined], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
@@ -196,8 +198,8 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
     return winners
 
 
-def _foretold(rows: Sequence[Timing], outlines: str) -> str:
-    """Say how far a race's measured bars are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
+def _foretold(rows: Sequence[Timing], filled: str, outlines: str) -> str:
+    """Say how far a race's filled bars are from outlined ones: all within 5 %, or from the least ratio to the greatest."""
     ratios, far = [], False
     for row in rows:
         pair = (row.measured_s, row.predicted_s)
@@ -214,7 +216,7 @@ def _foretold(rows: Sequence[Timing], outlines: str) -> str:
     least, most = units.times(ratios[0]), units.times(ratios[-1])
     if least == most:
         return f"all about {most} times {foretold}"
-    return f"measured: {least} to {most} times {foretold}"
+    return f"{filled}: {least} to {most} times {foretold}"
 
 
 def _name(row: Timing) -> str:
