@@ -90,6 +90,9 @@ answers.mistake("the_latency_beside_the_work", {
 }, "so work hides it too")
 answers.mistake("the_whole_sequence_travels", {'layer["tokens"] / n * heads': 'layer["tokens"] * heads'},
     ("A block has 1/n of the tokens", "expected"))
+answers.mistake("a_number_for_each_head", {' * layer["head_width"]': ""}, "Each head has head_width numbers in a row")
+answers.mistake("half_the_work_in_the_ring", {'layer["work_s"] / n**2': 'layer["work_s"] / n**2 / 2'},
+    "There is no mask: every query works on all keys")
 answers.mistake("in_milliseconds", {RING: RING + "\nring *= 1e3"}, "return seconds, not milliseconds")
 answers.mistake("hides_the_exchanges", {
     """

@@ -75,6 +75,12 @@ answers.twin("in_one_message", {
 
 answers.mistake("forgets_d", {" - inner": ""}, "D was not subtracted")
 answers.mistake("adds_d", {" - inner": " + inner"}, "D was added, not subtracted")
+answers.mistake("one_d_for_all_queries", {".sum(dim=1, keepdim=True)": ".sum()"}, "D is one number for each query")
+answers.mistake("a_d_for_each_block", {
+    "ds = p * (grad @ v.T - inner)": "ds = p * (grad @ v.T - (p * (grad @ v.T)).sum(dim=1, keepdim=True))",
+}, "D came from each block's own weights")
+answers.mistake("divides_dk_twice", {"dk + ds.T @ q": "dk + ds.T @ q / q.shape[1] ** 0.5"}, "dk was divided by √width twice")
+answers.mistake("divides_dq_twice", {"dq + ds @ k": "dq + ds @ k / q.shape[1] ** 0.5"}, "dq was divided by √width twice")
 answers.mistake("forgets_the_root", {" / q.shape[1] ** 0.5": ""}, "Scores are divided by √width, and so are their gradients")
 answers.mistake("leaves_gradients_on_the_last_rank", {HOME: f"if step < n - 1:\n    {HOME}"},
     "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on")
@@ -89,6 +95,12 @@ answers.mistake("a_softmax_for_each_block", {
         inner = (p * (grad @ v.T)).sum(dim=1, keepdim=True)
     """,
 }, "Each block had a softmax of its own", "which `weights_again` returns")
+answers.mistake("weights_of_each_block", {
+    "p = weights_again(fabric, task, source, k)": """
+        p = weights_again(fabric, task, source, k)
+        p = p / p.sum(dim=1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+    """,
+}, "A block's weights are those of the softmax over all keys")
 answers.mistake("begins_anew_on_each_rank", {"dk + ds.T @ q, dv + p.T @ grad": "ds.T @ q, p.T @ grad"},
     "add to what came, and send the sum on")
 answers.mistake("sums_over_all_blocks", {HOME: ""}, "A gradient belongs to a block and travels with it")

@@ -131,6 +131,10 @@ answers.mistake("goes_back_by_the_wrong_permutation", {"y[order] = torch.cat(hom
         rows[: len(order)] = torch.cat(home)
         y = rows[torch.cat([order, torch.tensor([p for p in range(len(x)) if p not in order.tolist()], dtype=torch.long)])]
     """}, "by the wrong permutation: y[order] = rows, not rows[order]", of=sorted_by_expert)
+answers.mistake("adds_the_tokens_to_their_rows", {DROPPED: "return x + y" + DROPPED.removeprefix("return y")},
+    "the residual connection comes later")
+answers.mistake("splits_rows_as_the_tokens_went", {"[len(rows) for rows in came]": "[len(own) for own in places]"},
+    "split them by the numbers that came from each rank", harmless_at=(1,))
 answers.mistake("keeps_the_last_tokens_of_each_expert", {
     "chosen.argsort(stable=True)": "(chosen * 1000 - torch.arange(len(chosen))).argsort()",
 }, "An expert takes the first tokens of a rank", of=sorted_by_expert)

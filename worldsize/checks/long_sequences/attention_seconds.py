@@ -191,6 +191,8 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         ),
         "Only the work was counted: where a block's way takes longer, the rank waits for it.": n * block_s,
         "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
+        _ROW: (n - 1) * max(block_s, alpha + 2 * rows_s / layer.head_width) + block_s,
+        _NO_MASK: (n - 1) * max(block_s / 2, sent_s) + block_s / 2,
         "Only the way was counted.": (n - 1) * sent_s + block_s,
         "A block has 1/n of the tokens.": (n - 1) * max(block_s, alpha + 2 * n * rows_s) + block_s,
         "A latency is part of a block's way, so work hides it too.": (n - 1) * (alpha + max(block_s, 2 * rows_s)) + block_s,
@@ -199,6 +201,10 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         ),
         **of_other_items,
     }
+
+
+_ROW = "Each head has head_width numbers in a row."
+_NO_MASK = "There is no mask: every query works on all keys."
 
 
 def _other_items(layer: Layer) -> dict[str, int]:
@@ -228,6 +234,8 @@ def _heads_slips(layer: Layer) -> dict[str, float]:
         "It cannot work on its heads before all tokens are there: nothing hides.": max(2 * alpha + 4 * share * rows_s, work_s),
         "There are two exchanges, one there and one home: each costs a latency.": alpha + 4 * share * rows_s + work_s,
         "A row has the numbers of all heads: heads times head_width.": 2 * alpha + 4 * share * head_s + work_s,
+        _ROW: 2 * alpha + 4 * share * rows_s / layer.head_width + work_s,
+        _NO_MASK: 2 * alpha + 4 * share * rows_s + work_s / 2,
         "Four tensors travel, the result home too, and each number has item_bytes bytes.": (
             2 * alpha + 2 * share * rows_s + work_s
         ),

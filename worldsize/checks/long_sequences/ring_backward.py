@@ -54,6 +54,7 @@ class AttentionGradients(NamedTuple):
 
 
 Parts = list[list[AttentionGradients]]  # [rank whose queries they are][rank whose block they are]
+Subtracted = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,14 @@ class BackwardPass:
         return given
 
     def parts(
-        self, inner: float = 1.0, rooted: bool = True, masked_as: Callable[[int, int], int] = lambda rank, source: source,
-        by_block: bool = False,
+        self, subtracted: Subtracted = lambda d, _: d, rooted: bool = True, by_block: bool = False,
+        masked_as: Callable[[int, int], int] = lambda rank, source: source,
     ) -> Parts:  # fmt: skip
-        """Return each rank's part of each block's gradients, where `inner` times D is subtracted.
+        """Return each rank's part of each block's gradients.
 
-        The block of rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it. `by_block`: each block has a
-        softmax and a D of its own.
+        `subtracted` gives what is subtracted from D and from the block's weights times the gradients of weights. The block of
+        rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it. `by_block`: each block has a softmax of its
+        own.
         """
         tokens, width = self.sequence.tokens, self.grad.shape[1]
         found: Parts = []
@@ -114,8 +116,8 @@ class BackwardPass:
                 if by_block:
                     seen = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), np.finfo(float).min))
                     p = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)  # 0 where a query sees no key
-                    d = (p * (grad @ v.T)).sum(axis=1, keepdims=True)
-                ds = p * (grad @ v.T - inner * d) / (width**0.5 if rooted else 1)
+                of_weights = grad @ v.T
+                ds = p * (of_weights - subtracted(d, p * of_weights)) / (width**0.5 if rooted else 1)
                 found[-1].append(AttentionGradients(ds @ k, ds.T @ q, p.T @ grad))
         return found
 
@@ -135,17 +137,27 @@ def summed(parts: Parts) -> list[AttentionGradients]:
 def slips(given: BackwardPass) -> dict[str, list[AttentionGradients]]:
     """Return {words for a slip: the gradients that it gives, by rank}."""
     parts = given.parts()
-    n, right = len(parts), summed(parts)
+    n, right, root = len(parts), summed(parts), given.grad.shape[1] ** 0.5
     own = [parts[rank][rank] for rank in range(n)]
     of_others = [AttentionGradients(*map(np.subtract, *pair)) for pair in zip(right, own, strict=True)]
     # a block goes from its owner to the next rank, and so on; the rank before the owner has it last
     last = [parts[rank - 1][rank] for rank in range(n)]
 
     found = {
-        "D was not subtracted: dS = P · (dO Vᵀ − D), with D the sums of a row of dO · O.": summed(given.parts(inner=0.0)),
-        "D was added, not subtracted.": summed(given.parts(inner=-1.0)),
+        "D was not subtracted: dS = P · (dO Vᵀ − D), with D the sums of a row of dO · O.": summed(given.parts(_nothing)),
+        "D was added, not subtracted.": summed(given.parts(lambda d, _: -d)),
+        "D is one number for each query, the sum of its row of dO · O, not one for all: sum(dim=1, keepdim=True).":
+            summed(given.parts(lambda d, _: d.sum())),
+        "D came from each block's own weights: it is the sum of a row of dO · O, the same for all blocks.":
+            summed(given.parts(_of_block)),
         "Each block had a softmax of its own: a block's weights are P = e^(S − ℓ), which `weights_again` returns.":
+            summed(given.parts(_of_block, by_block=True)),
+        "A block's weights are those of the softmax over all keys, P = e^(S − ℓ), which `weights_again` returns.":
             summed(given.parts(by_block=True)),
+        "dk was divided by √width twice: dS has been divided already.":
+            [AttentionGradients(one.dq, one.dk / root, one.dv) for one in right],
+        "dq was divided by √width twice: dS has been divided already.":
+            [AttentionGradients(one.dq / root, one.dk, one.dv) for one in right],
         "Scores are divided by √width, and so are their gradients.": summed(given.parts(rooted=False)),
         "These are the parts of its own block alone: every rank's block must come past.": own,
         "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on.":
@@ -161,6 +173,14 @@ def slips(given: BackwardPass) -> dict[str, list[AttentionGradients]]:
         for words, masked_as in WRONG_MASKS.items():
             found[words] = summed(given.parts(masked_as=masked_as))
     return found
+
+
+def _nothing(d: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return np.zeros_like(d)
+
+
+def _of_block(_: np.ndarray, weighted: np.ndarray) -> np.ndarray:
+    return weighted.sum(axis=1, keepdims=True)
 
 
 def _with_block(right: Sequence[AttentionGradients], block: Sequence[AttentionGradients]) -> list[AttentionGradients]:

@@ -116,6 +116,10 @@ _COUNTS = (
 _ADVICE = {
     "which is what `out` is": _COUNTS,
     "came[me].copy_(parts[me])": _COUNTS,
+    "split_with_sizes": (
+        "The expert's rows are in the order in which tokens came: split them by the numbers that came from each rank, not by "
+        "those that went there."
+    ),
     "negative dimension": "A number of rows came as less than 0: does it travel in a dtype that holds it? int8 ends at 127.",
 }
 _OF_ONE_DTYPE = (
@@ -291,14 +295,17 @@ def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> 
     in_order[: len(by_expert)] = whole[by_expert]
     passed = mixture.with_zeros(whole, rank)
     passed[dropped] = x[dropped]
+    added = x + mixture.with_zeros(whole, rank)
 
     return {
         "The rows are in the order of the experts: put each back where its token was.": in_order,
         "The rows were put back by the wrong permutation: y[order] = rows, not rows[order].": in_order[[*by_expert, *dropped]],
         "A dropped token's row is zero: the residual connection, added later, takes the token past the layer.": passed,
+        "The tokens were added to their rows: the residual connection comes later. Return the experts' rows alone.":
+            added,
         "No row came back: these are the tokens themselves.": x,
         "No token was dropped.": whole,
-    }
+    }  # fmt: skip
 
 
 def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
