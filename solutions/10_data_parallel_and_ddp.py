@@ -2,8 +2,8 @@
 # # Lab 10. PyTorch DataParallel and DistributedDataParallel
 #
 # **After this lab you are able to** train one model with DataParallel and with DistributedDataParallel, to say from
-# the record what each of them sends, to deal out examples to ranks, to evaluate exactly, to save a training and resume
-# it; and to start the same training from a notebook and with `torchrun`.
+# the record what each of them sends, to deal out examples to ranks, to evaluate exactly, to save a training run and
+# resume it; and to start the same training from a notebook and with `torchrun`.
 #
 # **Minutes:** 135 (two sittings: 70 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
 # one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
@@ -65,7 +65,7 @@ images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), i
 # ## The model
 #
 # A ResNet adds each block's input to its output; so it can be very deep. It was made for pictures with three colours.
-# Ours have one. What does the first layer say to that? torchvision calls this layer `conv1`; here it is number 0.
+# Ours have one. Does the first layer take them? torchvision calls this layer `conv1`; here it is number 0.
 
 # %%
 for_colours = resnet(18)
@@ -88,8 +88,7 @@ print(f"ResNet-{depth}: {model_bytes / 4 / 1e6:.2f} million weights, {model_byte
 print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:1].shape))
 
 # %% [markdown]
-# How fast does *one* device train? All other numbers are compared with this one. If there are GPUs, one trains
-# ResNet-101 here, at full width.
+# How fast does *one* device train? Where there are GPUs, one of them trains ResNet-101 here, at full width.
 
 # %%
 def images_per_second(shape, repeats=3, count=batch):
@@ -109,7 +108,7 @@ speed = launch(images_per_second, 1, args=(alone,))[0]
 print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f} images a second")
 
 # %% [markdown]
-# And how fast would one core train ResNet-101 at full width? One step with 8 images tells.
+# And without a GPU, how fast would one core train ResNet-101 at full width? One step with 8 images gives an estimate.
 
 # %%
 deep = {**shape, "depth": 101, "width": 64}
@@ -150,9 +149,9 @@ lab.measure("leaves", sum(t.size_bytes for t in whole) / model_bytes)
 figures.messages(trace).calling("card")
 
 # %% [markdown]
-# Where the line above says *emulated*, there were no GPUs to run PyTorch's own DataParallel on. Then threads of one
+# Where the line above says *emulated*, there were no GPUs to run PyTorch's own DataParallel on. In that case threads of one
 # process stand in for cards: they do the same in the same order, and each copy takes the time of a link, so that you
-# can see it. Then nothing of NCCL, the library for GPUs, was run here. By its documentation it may pass a copy on from card
+# can see it; NCCL, the library for GPUs, did not run here. According to its documentation it may pass a copy on from card
 # to card, which should be faster; there too all copies come from card 0, and all gradients end there.
 
 # %%
@@ -162,9 +161,10 @@ for c in on_card_0:
 
 # %% [markdown]
 # Read it from the top. **Scatter** the images. **Replicate** the weights, at every step anew, because the last step's
-# copies are out of date. (A line gives the size of one copy; each of the other cards gets one. The smallest messages
-# carry BatchNorm's running means.) **Gather** the outputs on card 0, where the loss is worked out. Backward: scatter
-# the outputs' gradients, and **add up** all weights' gradients on card 0. Only card 0 takes the step.
+# copies are out of date. (This line and the last give the size of one copy, the others that of the whole batch. In the
+# picture, a small message follows each copy: BatchNorm's running means and variances.) **Gather** the outputs on card 0,
+# where the loss is worked out. Backward: scatter the outputs' gradients, and **add up** all weights' gradients on card 0.
+# Only card 0 takes the step.
 
 # %%
 figures.links(trace).calling("card")
@@ -521,8 +521,8 @@ def line(data):
 # %% [markdown]
 # The caller makes the process group, and ends it. `batch_size` counts the examples of *one rank*. Leave the sampler's
 # seed as it is, and count epochs from 0. Model and batches go to `my_device()`. In a training all ranks hold the same
-# `data`. Only in the check every rank's `data["y"]` is another, so that weights agree only if DDP has averaged the gradients.
-# Then the check trains again, on three ranks, with another `build` and `loss`: use both.
+# `data`. In the check alone each rank has a `data["y"]` of its own, so that the weights agree only if DDP has averaged the
+# gradients. The check then trains again, on three ranks, with another `build` and `loss`: use both.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
@@ -638,15 +638,15 @@ except RankFailed as failed:
 # %% [markdown]
 # ## As a notebook, as a script
 #
-# Your function trains the ResNet too. `main` is what every rank runs: form the group, train, say how it went. Watch how
-# little of it knows about ranks.
+# Your function trains the ResNet too. `main` is what every rank runs: form the group, train, say how it went, end the
+# group. (PyTorch warns if a group over nccl is left open.) Watch how little of it knows about ranks.
 
 # %%
 def main(shape, count, batch, epochs):
     """What every rank runs."""
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
-    torch.manual_seed(10)  # the same on all ranks: a model with dropout would drop the same places everywhere
+    torch.manual_seed(10)  # repeatable; but dropout would drop the same places on all ranks
     torch.set_num_threads(1)  # another number of threads adds up in another order, and rounds differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
@@ -852,7 +852,7 @@ for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_acc
     errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
 figures.histories(
     errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
-    x="size of the test set", errors=True,
+    x="test-set size", errors=True,
 )
 
 # %% [markdown]
@@ -961,7 +961,8 @@ else:
 
 # %% [markdown]
 # A difference of 0 means: the new start went on as if nothing had happened. The file holds the names of `ddp.module`'s
-# weights. A wrapped model would call them `module.0.weight`, and a plain model refuses these names. (If the machine dies
+# weights. A wrapped model would call them `module.0.weight`, and a plain model refuses these names. A training that draws
+# random numbers as it goes, for dropout, say, must also save the states of its generators. (If the machine dies
 # *while* rank 0 writes, the file is cut off. Lab 15 cures that.)
 
 # %% [markdown]
@@ -990,7 +991,8 @@ for name, load in (
 
 # %% [markdown]
 # Either every name begins with `module.`, or the file needs a process group and DDP itself. Save
-# `ddp.module.state_dict()`.
+# `ddp.module.state_dict()`. And where ranks have GPUs, load it with `map_location=my_device()`: otherwise each of them loads the
+# tensors onto the card that they were saved from, card 0.
 
 # %% [markdown]
 # ## DataParallel against DDP
@@ -1000,8 +1002,8 @@ for name, load in (
 # the gradients back, all through card 0: $2(n-1)\frac WB$ seconds. DDP's ring takes $\frac{2(n-1)}{n}\frac WB$.
 
 # %% [markdown]
-# One step is luck, so all take several steps, in turns. DataParallel needs one process; the other ranks wait meanwhile at
-# a barrier. For that `new_group` makes a second process group of the same ranks, over gloo, where waiting ranks sleep.
+# The time of a step varies, so all take several steps, in turns. DataParallel needs one process; meanwhile the other ranks
+# wait at a barrier. For that `new_group` makes a second process group of the same ranks, over gloo, where waiting ranks sleep.
 
 # %%
 small = {**shape, "depth": 18, "width": 16}
@@ -1081,8 +1083,8 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # The outlines are the messages alone; computing comes on top. Over slow links a ring should win, and by more with every
 # card. Computing that both need brings whole steps nearer together than their messages. But without GPUs the emulated cards are
 # threads, which share one Python and compute more slowly than processes: that drives the steps apart. Which weighs more in the
-# lines above? On this machine itself, without slow links, messages cost
-# little, and all wait for the same cores. PyTorch's own advice is DDP, even on one machine.
+# lines above? Without slow links messages cost little, and where there are no GPUs all wait for the same cores. PyTorch's
+# own advice is DDP, even on one machine.
 
 # %% [markdown]
 # Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
@@ -1098,7 +1100,7 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # %% [markdown]
 # ## Two lines of long scripts (optional)
 #
-# Scripts for large models have two more things. Inside `with ddp.no_sync():` the hooks add gradients up and send nothing, so
+# Scripts for large models have two more things. Inside `with ddp.no_sync():` gradients add up in `.grad` and nothing is sent, so
 # that several small batches make one step. Inside `torch.autocast` matrix products run in bfloat16, with 16 bits a number. The
 # weights stay float32.
 

@@ -157,7 +157,7 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
 
     alike = [name for name in rows if hidden(name, rows)]
     if len(alike) == len(rows) - 1:
-        return findings.line(f"{findings.both(list(rows))} lie on each other")
+        return findings.line(f"{findings.both(list(rows))} coincide")
 
     last = findings.known({name: values[-1] for name, values in rows.items()})
     high, low = findings.leaders(last), findings.leaders(last, largest=False)

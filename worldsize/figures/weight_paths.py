@@ -72,14 +72,14 @@ def paths(
 
 
 def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights]) -> str:
-    """Say whether paths lie on each other or end in one place, and how far from each goal."""
+    """Say whether paths coincide or end in one place, and how far from each goal."""
     reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
     covered = sum(hidden(name, paths) for name in paths)
 
     clause, apart = "", 0.0
     if 0 < covered == len(paths) - 1:
-        clause = f"{findings.both(list(paths))} lie on each other"
+        clause = f"{findings.both(list(paths))} coincide"
     elif len(paths) > 1:
         apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
         clause = f"{findings.both(list(paths))} end in one place"

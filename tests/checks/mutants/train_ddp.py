@@ -154,7 +154,23 @@ answers.mistake("has_a_seed_of_its_own", {"DistributedSampler(dataset)": "Distri
 answers.mistake("has_a_usual_seed", {"DistributedSampler(dataset)": "DistributedSampler(dataset, seed=42)"},
     "The orders are those of the sampler's seed 42: leave it at 0")
 answers.mistake("has_an_odd_seed", {"DistributedSampler(dataset)": "DistributedSampler(dataset, seed=7)"},
+    "The orders are those of the sampler's seed 7: leave it at 0")
+answers.mistake("tells_the_epoch_when_it_has_ended", {
+    "sampler.set_epoch(epoch)": "",
+    "history.append(flat": "sampler.set_epoch(epoch)\nhistory.append(flat",
+}, "The sampler gave the orders of epochs [0, 0, 1], expected [0, 1, 2]", "before the loop over an epoch's batches")
+answers.mistake("tells_the_epoch_at_each_batch", {
+    "sampler.set_epoch(epoch)": "",
+    "optimizer.zero_grad()": "optimizer.zero_grad()\nsampler.set_epoch(epoch)",
+}, "The sampler gave the orders of epochs [0, 0, 1], expected [0, 1, 2]")
+answers.mistake("steps_with_adam", {"torch.optim.SGD(model.parameters(), rate)": "torch.optim.Adam(model.parameters(), rate)"},
+    "The optimizer is Adam. A plain step is weights -= rate · gradient")
+answers.mistake("has_a_rate_of_its_own", {"SGD(model.parameters(), rate)": "SGD(model.parameters(), 0.01)"},
+    "The optimizer's lr is 0.01; rate is")
+answers.mistake("adds_up_the_loss", {"loss(model(x), y)": "(loss(model(x), y) * len(x))"},
     "All ranks agree: so a step takes other examples than expected, or is longer or shorter")
+answers.mistake("returns_dicts", {"flat([*model.parameters()])": "model.state_dict()"},
+    "expected the weights after each of 3 epochs", "got dicts: make one vector of an epoch's weights")
 answers.mistake("notes_the_weights_before_each_epoch", {
     "history.append(flat([*model.parameters()]))": "",
     "sampler.set_epoch(epoch)": "sampler.set_epoch(epoch)\nhistory.append(flat([*model.parameters()]))",
@@ -229,10 +245,10 @@ answers.mistake("multiplies_the_batch", {"batch_size, sampler": "batch_size * di
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},
-    "All ranks agree: so a step takes other examples than expected, or is longer or shorter", chance=True)
+    "No DistributedSampler was asked for an order: give the loader the sampler, sampler=…, and no shuffle=True", chance=True)
 answers.mistake("decays_the_weights", {"torch.optim.SGD(model.parameters(), rate)":
     "torch.optim.SGD(model.parameters(), rate, weight_decay=1e-4)"}, "the optimizer has weight_decay=0.0001")
 answers.mistake("steps_with_momentum", {"torch.optim.SGD(model.parameters(), rate)":
     "torch.optim.SGD(model.parameters(), rate, momentum=0.9)"}, "the optimizer has momentum=0.9")
 answers.mistake("decays_the_weights_by_an_odd_number", {"torch.optim.SGD(model.parameters(), rate)":
-    "torch.optim.SGD(model.parameters(), rate, weight_decay=2e-5)"}, "2 ranks, 11 examples", "after epoch 0: expected")
+    "torch.optim.SGD(model.parameters(), rate, weight_decay=2e-5)"}, "The optimizer has weight_decay=2e-05")

@@ -1,7 +1,8 @@
-"""Hand a model and a loss to a student's training with DDP on a rank, and note what is moved to a device, and calls of DDP.
+"""Run a student's training with DDP on a rank, and note its samplers' orders and its optimizers.
 
-The model is linear with shifted weights, the loss a multiple of the mean squared error, so a training that uses its own ends
-with other weights. No value tells the CPU from no device, so the calls that move are noted.
+With a model and a loss of the check's own, note also what is moved to a device, and calls of DDP. The model is linear with
+shifted weights, the loss a multiple of the mean squared error, so a training that uses its own ends with other weights. No
+value tells the CPU from no device, so the calls that move are noted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from functools import partial
 from typing import Any
 
 
+def noted(fn: Callable, data: dict[str, Any], epochs: int, batch_size: int, rate: float) -> dict[str, Any]:
+    """Run with DDP `fn(data, epochs, batch_size, rate)`: "returned" is the result, and the rest is as `_noted_parts` has it."""
+    with _noted_parts() as parts:
+        returned = fn(data, epochs, batch_size, rate)
+    return {"returned": returned, **parts}
+
+
 def with_model_and_loss(
     fn: Callable, data: dict[str, Any], epochs: int, batch_size: int, rate: float, shift: float, scale: float
 ) -> dict[str, Any]:
@@ -19,7 +27,7 @@ def with_model_and_loss(
 
     `build(data)` is the linear model of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is the
     result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples, "called" whether a
-    model wrapped in DDP was, "group" whether the process group is still there.
+    model wrapped in DDP was, "group" whether the process group is still there; the rest is as `_noted_parts` has it.
     """
     import torch.distributed as dist
     from torch import nn
@@ -44,11 +52,39 @@ def with_model_and_loss(
         return scale * nn.functional.mse_loss(output, wanted)
 
     called: list[str] = []
-    with _noted_moves(moved), _noted_calls(called):
+    with _noted_parts() as parts, _noted_moves(moved), _noted_calls(called):
         returned = fn(data, epochs, batch_size, rate, build, loss)
     return {
         "returned": returned, "built": len(built), "moved": moved, "called": bool(called), "group": dist.is_initialized(),
+        **parts,
     }  # fmt: skip
+
+
+@contextmanager
+def _noted_parts() -> Iterator[dict[str, list[Any]]]:
+    """Note the parts of a training: "orders" has the epoch and the seed of each order that a DistributedSampler gave,
+    "optimizers" the name of each optimizer, with its learning rate, momentum and weight decay.
+    """
+    import torch
+    from torch.utils.data import DistributedSampler
+
+    parts: dict[str, list[Any]] = {"orders": [], "optimizers": []}
+    ordered, made = DistributedSampler.__iter__, torch.optim.Optimizer.__init__
+
+    def order(sampler: DistributedSampler) -> Iterator[int]:
+        parts["orders"].append((sampler.epoch, sampler.seed))
+        return ordered(sampler)
+
+    def make(optimizer: torch.optim.Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+        kept = {name: float(defaults.get(name) or 0) for name in ("lr", "momentum", "weight_decay")}
+        parts["optimizers"].append({"name": type(optimizer).__name__, **kept})
+        made(optimizer, params, defaults)
+
+    DistributedSampler.__iter__, torch.optim.Optimizer.__init__ = order, make
+    try:
+        yield parts
+    finally:
+        DistributedSampler.__iter__, torch.optim.Optimizer.__init__ = ordered, made
 
 
 @contextmanager

@@ -5,7 +5,8 @@ its own y, so no rank can compute another's gradients; messages stay unchecked, 
 group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,8 +95,8 @@ def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
     with_parts = replace(other, shift=SHIFT, scale=SCALE)
     own_parts = Case(
         str(plain),
-        lambda: arena.group(fn, plain.inputs, plain.epochs, plain.batch_size, plain.rate),
-        lambda ended: _examine(ended.returned, plain),
+        lambda: arena.group(fn, plain.inputs, plain.epochs, plain.batch_size, plain.rate, driver=ddp_parts.noted),
+        lambda ended: _examine([of_rank["returned"] for of_rank in ended.returned], plain, ended.returned[0]),
     )
 
     checks_parts = Case(
@@ -253,7 +254,8 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     }
 
 
-def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
+def _examine(returned: Sequence[Any], lesson: DdpTrainingRun, parts: Mapping[str, Any]) -> dict[str, Complaint]:
+    """Examine each rank's history; `parts` is what `ddp_parts` noted of rank 0's training."""
     for rank, got in enumerate(returned):
         complaint = _no_history(got, rank, lesson.epochs)
         if complaint:
@@ -273,7 +275,9 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
         slip = first_slip(lambda by_rank: alike(np.stack(histories), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
     kept = any(complaint and _KEPT in complaint for complaint in complaints.values())
     if not slip and not apart and not kept:
-        slip = "All ranks agree: so a step takes other examples than expected, or is longer or shorter."
+        slip = _odd_part(lesson, parts) or (
+            "All ranks agree: so a step takes other examples than expected, or is longer or shorter."
+        )
     for held, complaint in complaints.items():
         if complaint:
             complaints[held] = f"{complaint} {slip}".strip()
@@ -282,12 +286,39 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     return complaints
 
 
+def _odd_part(lesson: DdpTrainingRun, parts: Mapping[str, Any]) -> str:
+    """Return what is odd about a training's samplers or its optimizer, or an empty text."""
+    epochs, seeds = [epoch for epoch, _ in parts["orders"]], {seed for _, seed in parts["orders"]}
+    if not epochs:
+        return (
+            "No DistributedSampler was asked for an order: give the loader the sampler, sampler=…, and no shuffle=True. "
+            "Otherwise each rank takes all examples."
+        )
+    if seeds != {0}:
+        return f"The orders are those of the sampler's seed {max(seeds, key=abs)}: leave it at 0."
+    expected = list(range(lesson.epochs))
+    if epochs != expected:
+        return (
+            f"The sampler gave the orders of epochs {epochs}, expected {expected}: call sampler.set_epoch(epoch) before the "
+            "loop over an epoch's batches."
+        )
+    for optimizer in parts["optimizers"]:
+        name, odd = optimizer["name"], [key for key in ("momentum", "weight_decay") if optimizer[key]]
+        if name != "SGD":
+            return f"The optimizer is {name}. A plain step is weights -= rate · gradient, as SGD takes it."
+        if odd:
+            return f"The optimizer has {odd[0]}={optimizer[odd[0]]:g}. A plain step is weights -= rate · gradient."
+        if not math.isclose(optimizer["lr"], lesson.rate, rel_tol=1e-4):
+            return f"The optimizer's lr is {optimizer['lr']:.4g}; rate is {lesson.rate:.4g}."
+    return ""
+
+
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
     """Examine the records of `ddp_parts.with_model_and_loss`. `lesson` has the model's shift and the loss's scale."""
     histories = [of_rank["returned"] for of_rank in returned]
     unexamined = dict.fromkeys((PARTS, MOVED, BY_DDP), UNEXAMINED)
     if any(_no_history(got, rank, lesson.epochs) for rank, got in enumerate(histories)):
-        return {**_examine(histories, lesson), **unexamined}
+        return {**_examine(histories, lesson, returned[0]), **unexamined}
 
     weights = np.stack(list(map(rows_of, histories)))
     ignored = {
@@ -297,9 +328,9 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
     }
     for complaint, other in ignored.items():
         if all(alike(rows[0], history(other, other.orders([0]))[0], near_zero=NEAR_ZERO) for rows in weights):
-            return {**_examine(histories, other), **unexamined, PARTS: complaint}
+            return {**_examine(histories, other, returned[0]), **unexamined, PARTS: complaint}
 
-    complaints = _examine(histories, lesson)
+    complaints = _examine(histories, lesson, returned[0])
     complaints[PARTS] = UNEXAMINED if complaints[TOGETHER] else None
     complaints[MOVED] = None
     moved = returned[0]["moved"]
@@ -321,6 +352,9 @@ def _no_history(got: Any, rank: int, epochs: int) -> Complaint:
     shape = f"the weights after each of {epochs} epochs, a list of {epochs} tensors of {INPUTS + 1} numbers"
     if not is_row(got):
         return f"rank {rank}: expected {shape}, got {kind_in_words(got)}"
+
+    if any(isinstance(row, dict) for row in got):
+        return f"rank {rank}: expected {shape}, got dicts: make one vector of an epoch's weights, flat([*ddp.parameters()])"
 
     sizes = list(map(size, got))
     if len(sizes) != epochs or set(sizes) != {INPUTS + 1}:
