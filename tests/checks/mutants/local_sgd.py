@@ -105,6 +105,23 @@ answers.mistake("steps_before_the_buffer", {
         buffer = momentum * buffer + gradient
     """,
 }, "rate 0.", "This is plain momentum", "with this round's gradient already in the buffer")
+answers.mistake("looks_ahead", {
+    """
+        end = train_locally(weights.clone(), number)
+        gradient = weights - mean(fabric, end)
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * (gradient + momentum * buffer)
+    """: """
+        ahead = weights - rate * momentum * buffer
+        end = train_locally(ahead.clone(), number)
+        gradient = ahead - mean(fabric, end)
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * buffer
+    """,
+}, "rate 0.", "The rounds began at weights − rate · momentum · buffer", "another form of Nesterov's momentum")
+answers.mistake("steps_along_the_first_gradient_alone",
+    {"(gradient + momentum * buffer)": "(gradient + momentum * buffer if number else gradient)"},
+    "rate 0.", "The first step was rate · gradient. It too is rate · (gradient + momentum · buffer)")
 answers.mistake("adds_the_buffer_to_itself", {"(gradient + momentum * buffer)": "(1 + momentum) * buffer"},
     "rate 0.", "The step is rate · (1 + momentum) · buffer")
 answers.mistake("adds_the_gradient_to_the_buffer", {"(gradient + momentum * buffer)": "(buffer + momentum * gradient)"},

@@ -153,7 +153,7 @@ def asks_for_time_first(plain, other):
     return max(0.0, (sent - less) / (more_s - work_s))
 
 
-@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above some bandwidth alone")
+@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first only above some bandwidth")
 def divides_where_both_have_the_other_sign(plain, other):
     (sent, work_s), (less, more_s) = totals(plain), totals(other)
     if sent > less:

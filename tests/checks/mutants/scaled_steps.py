@@ -89,6 +89,16 @@ answers.mistake("leaves_a_step_out_alone", {
             mean = all_reduce(fabric, part).float()
     """,
 }, "3 ranks", ("In each step all ranks add up", "what overflows on one rank must stop all"))
+answers.mistake("doubles_once_in_a_row", {
+    """
+        if good == patience:
+            scale *= 2
+            good = 0
+    """: """
+        if good == patience:
+            scale *= 2
+    """,
+}, "expected the scale", "doubled only once in a row of good steps: count from 0 again after each doubling")
 answers.mistake("looks_for_inf_alone", {"if mean.isfinite().all():": "if not mean.isinf().any():"},
     "3 ranks", "inf − inf is NaN, and isinf does not see it")
 answers.mistake("looks_for_nan_alone", {"if mean.isfinite().all():": "if not mean.isnan().any():"},
@@ -115,10 +125,10 @@ answers.mistake("adds_up_and_does_not_divide", {" / fabric.world_size": ""}, "3 
 answers.mistake("goes_its_own_way", {"all_reduce(fabric, part).float()": "part.float() * fabric.world_size"}, "3 ranks")
 answers.mistake("unscales_in_float16", {
     "all_reduce(fabric, part).float()": "all_reduce(fabric, part)", "(mean / scale)": "(mean / scale).float()",
-}, "3 ranks", "The smallest numbers alone are wrong", "Make the mean float32 first, then divide")
+}, "3 ranks", "Only the smallest numbers are wrong", "Make the mean float32 first, then divide")
 answers.mistake("unscales_before_the_sum", {
     "/ fabric.world_size": "/ scale / fabric.world_size", "rate * (mean / scale)": "rate * mean",
-}, "3 ranks", "The smallest numbers alone are wrong")
+}, "3 ranks", "Only the smallest numbers are wrong")
 answers.mistake("never_unscales", {"(mean / scale)": "mean"},
     "3 ranks", "divide the mean by the scale that the gradient was asked for")
 answers.mistake("unscales_by_the_first_scale",

@@ -158,6 +158,8 @@ answers.mistake("adds_rank_by_rank_at_indices_of_2_bytes", {
 }, "2 ranks, 90,000 numbers", "the average of step 1", "int16 ends at 32,767, and goes on at −32,768", of=with_both_gathered)
 answers.mistake("chooses_by_the_gradient", {"largest(total, k)": "largest(gradient, k)"},
     "the average of step 1", "chosen by the gradient's size alone")
+answers.mistake("sends_the_gradients_own_numbers", {"averaged(fabric, total[index]": "averaged(fabric, gradient[index]"},
+    "the average of step 1", "the values were the gradient's alone: send gradient + residual")
 answers.mistake("the_last_rank_writes_over_the_others", {
     "average = torch.zeros_like(total).index_add_(0, indices, values) / n": """
         average = torch.zeros_like(total)

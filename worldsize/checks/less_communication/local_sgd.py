@@ -98,6 +98,8 @@ class OuterMistake:
     swapped: bool = False  # momentum · gradient is added to the buffer
     rate: float | None = None
     momentum: float | None = None
+    looks_ahead: bool = False  # a round begins where the buffer alone would lead
+    plain_first: bool = False  # the first round's step is rate · gradient
     rounds_left_out: int = 0
     last_ends: bool = False  # returns the last round's mean end, without an outer step
 
@@ -187,8 +189,10 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
 
     ends = weights
     for number in range(task.rounds - mistake.rounds_left_out):
+        if mistake.looks_ahead:
+            begins = [w - rate * momentum * b for w, b in zip(weights, buffers, strict=True)]
         ends = [task.end(r, begins[r], 0 if mistake.first_round_only else number) for r in range(n)]
-        starts = ends if mistake.start_moves else weights
+        starts = ends if mistake.start_moves else begins if mistake.looks_ahead else weights
         shared = ends  # what each rank takes for the end of the round
         if mistake.shared is Shared.SUM:
             shared = [np.sum(ends, axis=0)] * n
@@ -211,7 +215,11 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
             steps = [(1 + momentum) * b for b in buffers]
         if mistake.swapped:
             steps = [b + momentum * g for g, b in zip(gradients, buffers, strict=True)]
-        leaves = shared if mistake.from_mean else starts
+        if mistake.looks_ahead:
+            steps = buffers
+        if mistake.plain_first and number == 0:
+            steps = gradients
+        leaves = shared if mistake.from_mean else weights if mistake.looks_ahead else starts
         weights = [leave - rate * step for leave, step in zip(leaves, steps, strict=True)]
         begins = ends if mistake.own_start else weights
 
@@ -237,6 +245,14 @@ _NAMED = {
     ),
     OuterMistake(swapped=True): (
         "The step is rate · (buffer + momentum · gradient). Nesterov's is rate · (gradient + momentum · buffer)."
+    ),
+    OuterMistake(looks_ahead=True): (
+        "The rounds began at weights − rate · momentum · buffer. That is another form of Nesterov's momentum: torch's SGD takes "
+        "the gradient at the weights themselves."
+    ),
+    OuterMistake(plain_first=True): (
+        "The first step was rate · gradient. It too is rate · (gradient + momentum · buffer), where the buffer is this first "
+        "gradient."
     ),
     OuterMistake(shared=Shared.HALF_SUM): "The sum of the ends was divided by 2, not by the number of ranks.",
     OuterMistake(dampened=True): "The buffer got (1 − momentum) · gradient: torch's SGD adds the whole gradient.",

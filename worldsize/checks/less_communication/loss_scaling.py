@@ -127,7 +127,7 @@ def _by_kind(task: ScaledTraining, rank: int, got: object, right: np.ndarray) ->
         )
     if (kinds[differing(got, right, ROUNDING, NEAR_ZERO)] == TINY).all():
         return (
-            "The smallest numbers alone are wrong: float16 holds them only while they are scaled. Was something unscaled in "
+            "Only the smallest numbers are wrong: float16 holds them only while they are scaled. Was something unscaled in "
             "float16? Make the mean float32 first, then divide."
         )
     stands = np.isclose(got, task.start, rtol=float(np.finfo(np.float16).eps))
@@ -209,6 +209,9 @@ _SCALES_NAMED = {
     ScalingMistake(grows=1.0): "The scale never grew: double it after `patience` good steps in a row.",
     ScalingMistake(resets=False): "A step that was left out ends the row: count good steps from 0 after it.",
     ScalingMistake(starts_anew=False): "A scale that has just doubled needs `patience` good steps more: count from 0 again.",
+    ScalingMistake(doubled=Doubled.ONCE_A_ROW, starts_anew=False): (
+        "The scale doubled only once in a row of good steps: count from 0 again after each doubling."
+    ),
     ScalingMistake(patience=1): "The scale doubled one step too late: it doubles after `patience` good steps in a row.",
     ScalingMistake(patience=-1): "The scale doubled one step too early: it doubles after `patience` good steps in a row.",
     ScalingMistake(doubled=Doubled.BY_STEP): _BY_STEP,

@@ -48,8 +48,9 @@ class TimedWay:
 
     @override
     def __str__(self) -> str:
-        steps = "no number of" if math.isinf(self.steps) else f"{self.steps:,}"
-        return f"{steps} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
+        if math.isinf(self.steps):
+            return f"never at the target, with steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
+        return f"{self.steps:,} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
 
 
 @exercise({CROSSING: 0.25, EDGES: 0.5}, goes_on=False)
@@ -184,7 +185,7 @@ def _edge(bandwidth: float, right: float, plain: TimedWay, other: TimedWay) -> s
 
     wins = "first at any bandwidth"
     if right == 0:
-        wins = "first above some bandwidth alone: the answer is 0.0" if other.all_work_s < plain.all_work_s else "never first"
+        wins = "first only above some bandwidth: the answer is 0.0" if other.all_work_s < plain.all_work_s else "never first"
         if (other.all_work_s, other.all_bytes) == (plain.all_work_s, plain.all_bytes):
             wins = "never before plain: both take equally long at any bandwidth"
     explanation = (

@@ -84,9 +84,10 @@ class Left(Enum):
 
 
 class Doubled(Enum):
-    """The steps after which the scale doubles; IN_A_ROW is right, the others go by the number of the step."""
+    """The steps after which the scale doubles; IN_A_ROW is right, those from BY_STEP on go by the number of the step."""
 
     IN_A_ROW = auto()
+    ONCE_A_ROW = auto()  # where a count that never begins anew is `patience`
     BY_STEP = auto()  # good ones whose number `patience` divides, counted from 1
     BY_STEP_FROM_0 = auto()
     BY_ANY_STEP = auto()  # also those that are left out
@@ -195,6 +196,8 @@ def _doubles(task: ScaledTraining, mistake: ScalingMistake, step: int, good: int
         return False
     if mistake.doubled is Doubled.IN_A_ROW:
         return good >= task.patience + mistake.patience
+    if mistake.doubled is Doubled.ONCE_A_ROW:
+        return good == task.patience
     first = 0 if mistake.doubled in (Doubled.BY_STEP_FROM_0, Doubled.BY_ANY_STEP_FROM_0) else 1
     return (step + first) % task.patience == 0
 
@@ -286,7 +289,10 @@ def _tells(task: ScaledTraining, unit: float, crosses: float | None, telling: bo
     if not (infinite and cancelled and grows > 1 and falls > 1):
         return False
 
-    others = (ScalingMistake(resets=False), ScalingMistake(left=Left.NAN), ScalingMistake(doubled=Doubled.BY_STEP))
+    others = (
+        ScalingMistake(resets=False), ScalingMistake(left=Left.NAN), ScalingMistake(doubled=Doubled.BY_STEP),
+        ScalingMistake(doubled=Doubled.ONCE_A_ROW, starts_anew=False),
+    )  # fmt: skip
     if any(ended.scales == trained(task, mistake)[0].scales for mistake in others):
         return False
     by_sum = trained(task, ScalingMistake(left=Left.SUM_NOT_FINITE))[0]

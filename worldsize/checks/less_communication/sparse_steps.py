@@ -119,8 +119,10 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     everywhere = {
         "It was chosen from the gradients alone: add the residual, or numbers that are not sent are lost for ever.":
             mean_of(lambda g, t: _only(g, _largest(np.abs(g), k))),
-        "What was sent has the residual in it, but it was chosen by the gradient's size alone: a small number that is due "
-        "since long would never be sent.": mean_of(lambda g, t: _only(t, _largest(np.abs(g), k))),
+        "What was sent has the residual in it, but it was chosen by the gradient's size alone: small numbers that have added up "
+        "would never be sent.": mean_of(lambda g, t: _only(t, _largest(np.abs(g), k))),
+        "The choice has the residual in it, but the values were the gradient's alone: send gradient + residual.":
+            mean_of(lambda g, t: _only(g, _largest(np.abs(t), k))),
         "It was chosen by value, not by size: −9 is larger than 3 here.": mean_of(lambda g, t: _only(t, _largest(t, k))),
         "The values came without their signs: choose by size, and send the numbers as they are.": np.mean(np.abs(sent), axis=0),
         "These are sums: divide by the number of ranks.": right * n,

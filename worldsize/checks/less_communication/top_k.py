@@ -192,7 +192,7 @@ def _wrong_average(held: Sequence, step: SparseStep, wanted: Expected) -> Compla
         return complaint
     return (
         f"{complaint} It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or "
-        f"x[index] += values takes one of them. See index_add_."
+        f"x[index] += values keeps only one of them. See index_add_."
     )
 
 
