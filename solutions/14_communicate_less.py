@@ -96,8 +96,8 @@ def test_loss(weights):
     with torch.no_grad():
         return float(F.cross_entropy(model(test_images.flatten(1)), test_labels))
 
-def told(fabric, seen):
-    """Rank 0's curve, [(step, seconds, loss)], of what it saw: [(step, seconds, weights)]."""
+def curve_of(fabric, seen):
+    """On rank 0 the loss curve, [(step, seconds, loss)], of the weights in [(step, seconds, weights)]."""
     return [(step, seconds, test_loss(weights)) for step, seconds, weights in seen] if fabric.rank == 0 else None
 
 # %% [markdown]
@@ -110,7 +110,7 @@ def plain(fabric, gradient, state):
     return all_reduce(fabric, gradient) / fabric.world_size
 
 def train(fabric, average, steps, seed, seconds, rate=learning_rate):
-    """Gradient descent with the ranks' average gradient. Rank 0 tells how its loss fell."""
+    """Gradient descent with the ranks' average gradient. Rank 0 returns its loss curve."""
     gradient, weights = learner(fabric.rank, seed)
     state, seen = {}, []
     meet(fabric)  # all ranks begin together
@@ -121,7 +121,7 @@ def train(fabric, average, steps, seed, seconds, rate=learning_rate):
         weights = weights - rate * average(fabric, mine, state)
         if step % 4 == 0 or step == steps:  # a test loss at each step would take longer than the training
             seen.append((step, time.monotonic() - start, weights.clone()))
-    return told(fabric, seen)
+    return curve_of(fabric, seen)
 
 # %%
 ring_bytes = cost.bytes_ring_all_reduce(ranks, 4 * numbers)
@@ -157,7 +157,7 @@ def bf16(fabric, gradient, state):
     return all_reduce(fabric, gradient.bfloat16()).float() / fabric.world_size
 
 # %%
-# Helper: several trainings, one for each seed, and what came of them
+# Helper: several trainings, one for each seed
 def for_each_seed(fabric, fn, how):
     return [fn(fabric, how, steps, seed, 0.0) for seed in seeds]
 
@@ -183,7 +183,7 @@ def last(name, seed):
 # Helper: from the least to the most, one number where both read the same
 def ranged(values, form=".0f"):
     ends = dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values)))
-    return " to ".join(ends)
+    return " to ".join(ends).replace("-", "−")
 
 # %%
 # Helper: losses at the end beside another way's, and the curves
@@ -196,11 +196,11 @@ def judged(above):
     higher = "no" if median(above) < 1 else "yes" if min(above) > 0 else "undecided"
     return f"{higher}, {round(median(above)):+d} %"
 
-def noticed(other="plain", /, **ways):
-    """Say whether the loss notices each of these ways, beside another one; None where one is not written yet."""
+def ends_higher(other="plain", /, **ways):
+    """Say whether each way's loss ends higher than another one's; None where one is not written yet."""
     if not trained.keys() >= set(ways.values()):
         return None
-    return "; ".join(f"{said.replace('_', ' ')} {judged(gaps(name, other))}" for said, name in ways.items())
+    return "; ".join(f"{said.replace('_', ' ')}: {judged(gaps(name, other))}" for said, name in ways.items())
 
 def beside(name, other):
     """Say whether a way's loss ends lower than another way's with all seeds; None where it is not written yet."""
@@ -208,7 +208,7 @@ def beside(name, other):
         return None
     found = gaps(name, other)
     lower = "yes" if max(found) < 0 else "no" if min(found) > 0 else "undecided"
-    return f"{lower}: {ranged(found, '+.1f')} % beside it"
+    return f"{lower}: it differs by {ranged(found, '+.1f')} %"
 
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
@@ -222,7 +222,7 @@ ways = {"plain": (train, plain), "bf16": (train, bf16)}
 trained = {}
 trainings("plain")
 trainings("bf16")
-asks = figures.answered("Half the bits: does the loss notice?", noticed(bf16="bf16"))
+asks = figures.answered("Half the bits: does the loss end higher?", ends_higher(bf16="bf16"))
 figures.bands(losses("plain", "bf16"), asks, x="step", y="loss on test images", paired=True)
 
 # %% [markdown]
@@ -230,7 +230,7 @@ figures.bands(losses("plain", "bf16"), asks, x="step", y="loss on test images", 
 #
 # **Quantization** goes further: it sends a **code**, a small whole number, for each value, and for each **block** of values one
 # **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are only two, +1 and
-# −1. The bf16 numbers were added up on their way round a ring. What happens if codes are added up so?
+# −1. The bf16 numbers were added up on their way round a ring. What happens if codes are added up like that?
 
 # %%
 def eight_bits(x):
@@ -266,8 +266,8 @@ lab.predict(
 )
 
 # %% [markdown]
-# All ranks need the *same* average, to the last bit: weights that differ in a last bit differ more with each step. And a sum of
-# floats depends on its order. So every rank must add up in the same order.
+# All ranks need the *same* average, to the last bit: weights that differ in a last bit may drift apart. And a sum of floats
+# depends on its order. So every rank must add up in the same order.
 #
 # <details><summary>Hint 1</summary><code>np.packbits(total.numpy() >= 0)</code> makes bytes,
 # <code>np.unpackbits(bytes, count=numbers)</code> bits again, <code>torch.from_numpy</code> tensors.</details>
@@ -332,7 +332,9 @@ if "1 bit" in trained:
         print(f"seed {seed}: above plain by {above[0]:+.3f} with feedback, {above[1]:+.3f} without")
 figures.bands(
     losses("plain", "bf16", "1 bit", "1 bit, no feedback"),
-    figures.answered("One bit of 32: does the loss notice?", noticed(with_feedback="1 bit", without="1 bit, no feedback")),
+    figures.answered(
+        "One bit of 32: does the loss end higher?", ends_higher(with_feedback="1 bit", without="1 bit, no feedback")
+    ),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -347,9 +349,9 @@ figures.bands(
 # %% [markdown]
 # ## Fewer numbers: the largest
 #
-# Are all numbers of a gradient equally important? **Top-k** sends only the $k$ that are largest by size, each with its
-# **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses different ones, so nothing
-# can be added up on the way: an all-gather again, of everybody's pairs.
+# Are all numbers of a gradient equally important? **Top-k** sends only the $k$ that are largest in size, that is, in absolute
+# value, each with its **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses
+# different ones, so nothing can be added up on the way: an all-gather again, of everybody's pairs.
 
 # %%
 k = int(share * numbers)
@@ -425,7 +427,9 @@ if "top 1 %" in trained:
     lab.measure("top_k", sent("plain") / sent("top 1 %"))
 figures.bands(
     losses("plain", "top 1 %", "top 1 %, no feedback"),
-    figures.answered("99 % not sent: does the loss notice?", noticed(with_feedback="top 1 %", without="top 1 %, no feedback")),
+    figures.answered(
+        "99 % not sent: does the loss end higher?", ends_higher(with_feedback="top 1 %", without="top 1 %, no feedback")
+    ),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -550,8 +554,8 @@ figures.curves(
 
 # %% [markdown]
 # Why are the largest numbers not added up on the way, as in a ring? Because the sum of two sparse gradients has the indices of
-# *both*. The **union** grows with every rank that adds its own. Does the sum soon stop being sparse? If each rank chose by
-# chance, the union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those
+# *both*. The **union** grows with every rank that adds its own. Does the sum soon stop being sparse? If each rank chose at
+# random, the union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those
 # of the first step, when all weights are random, and those after a while.
 
 # %%
@@ -600,8 +604,8 @@ figures.curves(
 # Where ranks agree on what is large, the union is smaller than by chance. Do they agree more at the beginning, or later?
 #
 # Deep Gradient Compression (Lin and others, 2018) reports 270 to 600 times less, with 0.1 % of the numbers; it handles momentum
-# with care, and leaves out fewer numbers in the first epochs. These figures count what one rank *gives out*. In an all-gather
-# each rank also *takes in* what all others give out.
+# with care, and leaves out fewer numbers in the first epochs. These factors compare *one* gradient before and after. The
+# all-gather then sends the small one $n-1$ times, while a ring sends the large one less than twice.
 
 # %% [markdown]
 # ## Fewer numbers: thin matrices
@@ -625,8 +629,8 @@ lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P an
 
 # %% [markdown]
 # The best $P$ and $Q$ come from a singular value decomposition, which is slow, and needs the $M$ of all ranks in one place.
-# **Power iteration** avoids both: multiply by $M$ and by $M^\top$ in turn, and what is strongest in $M$ wins. **PowerSGD**
-# (Vogels and others, 2019) takes one such turn a step, with a mean over the ranks $i$ in both halves:
+# **Power iteration** avoids both: multiply by $M$ and by $M^\top$ in turn, and the strongest directions of $M$ win.
+# **PowerSGD** (Vogels and others, 2019) takes one such turn a step, with a mean over the ranks $i$ in both halves:
 #
 # $$P=\operatorname{mean}_i M_iQ,\quad P\leftarrow\text{orthonormal columns of }P,\quad
 # Q=\operatorname{mean}_i M_i^\top P,\quad \text{average}=PQ^\top$$
@@ -663,8 +667,8 @@ check.power_sgd_average(power_sgd_average)
 
 # %% [markdown]
 # One step of power iteration is crude. With a warm start the steps of a training add up to many. To see it, hand in the same
-# gradient twelve times, without residuals: with the $Q$ of the call before, or with a new random one each time. Nothing of this
-# rank is nearer to $M$ than the singular value decomposition's matrix, so its distance is drawn too.
+# gradient twelve times, without residuals: with the $Q$ of the call before, or with a new random one each time. No matrix of
+# this rank is nearer to $M$ than the singular value decomposition's, so its distance is drawn too.
 
 # %%
 def repeated(fabric, matrix, warm, calls):
@@ -712,7 +716,8 @@ if "PowerSGD" in trained:
 figures.bands(
     losses("plain", "PowerSGD", "top 1 %"),
     figures.answered(
-        "Two thin matrices, or the largest numbers: does the loss notice?", noticed(matrices="PowerSGD", largest="top 1 %")
+        "Two thin matrices, or the largest numbers: does the loss end higher?",
+        ends_higher(matrices="PowerSGD", largest="top 1 %"),
     ),
     x="step", y="loss on test images", paired=True,
 )
@@ -772,12 +777,15 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# DDP knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a function of
-# another name, the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
-# `start_powerSGD_iter`, the step from which it compresses. Once we leave it as it comes, once we set it to 2.
+# DDP recognizes the hook by its name, and requires NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a
+# function of another name, the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
+# `start_powerSGD_iter`, the step from which it compresses. We leave it at its default once, and set it to 2 once.
 
 # %%
-lab.predict("default", f"powerSGD_hook as it comes, {steps} steps: how many times fewer bytes than plain does it send?", "times")
+lab.predict(
+    "default", f"powerSGD_hook with its default start, {steps} steps: how many times fewer bytes does it send than plain?",
+    "times",
+)
 
 # %%
 def wrapped_bf16(_, bucket):
@@ -787,7 +795,7 @@ power = powerSGD_hook.powerSGD_hook
 hooks = {
     "plain": (default_hooks.allreduce_hook, None),
     "bf16": (wrapped_bf16, None),
-    "PowerSGD, as it comes": (power, {"matrix_approximation_rank": thin}),
+    "PowerSGD, default start": (power, {"matrix_approximation_rank": thin}),
     "PowerSGD, from step 2": (power, {"matrix_approximation_rank": thin, "start_powerSGD_iter": 2}),
 }
 
@@ -806,13 +814,13 @@ for name, given in hooks.items():
 for name in ("plain", "bf16", "PowerSGD"):
     if name in trained:
         print(f"yours, {name}: {sent(name) / 1e3:,.1f} kB a step, loss {last(name, seeds[0]):.3f}")
-lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, as it comes"]))
+lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, default start"]))
 
 # %% [markdown]
-# `start_powerSGD_iter` comes as 1,000, so in a shorter training nothing is compressed. With 2, two things differ from yours.
-# PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and at least
-# its first two steps are plain, which costs some. Which matters more in so short a training? The late start has a reason: its
-# documentation says that training is most sensitive to inexact gradients at the beginning.
+# By default `start_powerSGD_iter` is 1,000, so a shorter training compresses nothing. With 2, the least that it takes with
+# error feedback, two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes;
+# and its first two steps are plain, which costs some. Which matters more in so short a training? The late start has a reason:
+# its documentation says that the beginning of a training is usually very sensitive to inexact gradients.
 
 # %% [markdown]
 # ## Fewer messages
@@ -870,7 +878,7 @@ def seldom(fabric, how, steps, seed, seconds, own=None):
     meet(fabric)  # all ranks begin together
     begin_s = time.monotonic()
     weights = local_sgd(fabric, start, train_locally, steps // every, rate, momentum)
-    return told(fabric, [*seen, (steps // every * every, time.monotonic() - begin_s, weights)])
+    return curve_of(fabric, [*seen, (steps // every * every, time.monotonic() - begin_s, weights)])
 
 # %%
 lab.predict(
@@ -895,9 +903,9 @@ for name in ("local SGD", "16 alone", "16 alone, DiLoCo", faster):
     trainings(name)
 if "16 alone" in trained:
     lab.measure("seldom", median(gaps("16 alone")))
-asks = f"An average every {every} steps, or every 16: does the loss notice?"
+asks = f"An average every {every} steps, or every 16: does the loss end higher?"
 figures.bands(
-    losses("plain", "local SGD", "16 alone"), figures.answered(asks, noticed(often="local SGD", seldom="16 alone")),
+    losses("plain", "local SGD", "16 alone"), figures.answered(asks, ends_higher(often="local SGD", seldom="16 alone")),
     x="step", y="loss on test images", paired=True,
 )
 
@@ -932,15 +940,16 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 # DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication
 # with the quality of averaging at each step. That is their result. Their inner optimizer is AdamW, which gives each weight a
 # step size of its own, and their outer momentum is 0.9, not 0.5. Ours is the same algorithm, run for seconds, with plain
-# gradient descent inside.
+# gradient descent inside. PyTorch itself averages weights with `PostLocalSGDOptimizer`; torchft, its library for fault
+# tolerance, has `DiLoCo`.
 
 # %% [markdown]
 # ### Ranks with other data
 #
 # So far each rank drew from *all* images. Phones, hospitals and shops cannot: each has data of its own. So sort the images by
-# label and give each rank a part. Alone, each rank moves towards its own classes; the average undoes a part of that. This lost
-# movement is called **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves
-# the weights as far as a step of plain averaging.
+# label and give each rank a part. Alone, each rank moves towards its own classes, away from what suits all images: this is
+# **drift**. The average undoes a part of it. To see nothing but drift, let the outer step have rate 1 and no momentum: then
+# local steps and plain averaging have the same rate.
 
 # %%
 parts = labels.argsort(stable=True).tensor_split(ranks)
@@ -980,7 +989,7 @@ def higher(found, length):
 for name, found in ends.items():
     for length in lengths[1:] if found else []:
         lows, above = found[length], higher(found, length)
-        print(f"{name}, {length} alone: loss {ranged(lows, '.3f')}, {median(above):+.0f} %, "
+        print(f"{name}, {length} alone: loss {ranged(lows, '.3f')}, {round(median(above)):+d} %, "
               f"higher in {sum(x > 0 for x in above)} of {len(seeds)} seeds")
 answer = None
 if ends["own classes"]:
@@ -1217,8 +1226,8 @@ for text in bandwidths:
 #
 # So far a gradient was computed in float32, and only the wire had fewer bits. Large runs compute in 16 bits as well: a GPU's
 # units for matrix products are faster there, and tensors take half the memory. A float is a sign, an **exponent** that says how
-# large it is, and a **fraction** that says how exactly; e4m3 has 4 and 3 bits of them, e5m2 5 and 2. Of the formats with 16 and 8
-# bits, which covers the widest range, and which one counts most finely?
+# large it is, and a **fraction** that says how exactly; e4m3 has 4 and 3 bits of them, e5m2 5 and 2. Of the formats with 16 and
+# 8 bits, which covers the widest range, and which has the finest steps?
 
 # %%
 formats = {
@@ -1285,9 +1294,9 @@ figures.curves(
 # %% [markdown]
 # ### Weights that stand still
 #
-# The same happens at home: a step adds a small number to a weight. Two bf16 numbers near 0.03 lie 0.0001 apart, and a change of
-# less than half of that is rounded away. So keep the weights in float32, the **master weights**, and hand a bf16 copy to the
-# forward and backward pass. Below, all else stays the same; the rate is a tenth of before. Here are the sizes of both.
+# The same happens inside a rank: a step adds a small number to a weight. Two bf16 numbers near 0.03 lie 0.0001 apart, and a
+# change of less than half of that is rounded away. So keep the weights in float32, the **master weights**, and hand a bf16 copy
+# to the forward and backward pass. Below, all else stays the same; the rate is a tenth of before. Here are the sizes of both.
 
 # %%
 def quartiles(x):
@@ -1316,9 +1325,14 @@ def in_bf16(fabric, master, steps, seed, seconds):
         weights = weights - (learning_rate / 10 * mean).to(weights.dtype)
         if step % 4 == 0 or step == steps:
             seen.append((step, 0.0, weights.float()))
-    return told(fabric, seen)
+    return curve_of(fabric, seen)
 
-lab.measure("moves", 100 * float((low - first_step.bfloat16() != low).float().mean()))
+def moved(change):
+    """What part of the bf16 weights this change moves, in per cent."""
+    return 100 * float((low - change.bfloat16() != low).float().mean())
+
+lab.measure("moves", moved(first_step))
+print(f"at ten times the rate: {moved(10 * first_step):.0f} %")
 
 # %%
 slow = f"float32, rate {learning_rate / 10:g}"
@@ -1328,16 +1342,16 @@ for name in (slow, "bf16 weights", "bf16, float32 master"):
 figures.bands(
     losses(slow, "bf16 weights", "bf16, float32 master"),
     figures.answered(
-        "Weights in bf16: does the loss notice?",
-        noticed(slow, alone="bf16 weights", with_master="bf16, float32 master"),
+        "Weights in bf16: does the loss end higher?",
+        ends_higher(slow, alone="bf16 weights", with_master="bf16, float32 master"),
     ),
     x="step", y="loss on test images", paired=True,
 )
 
 # %% [markdown]
-# That is what the 12 bytes beside each 16-bit weight were for, in Lab 12's table: a master copy and Adam's two means, in float32.
-# At ten times the rate, where this lab trained so far, most updates are large enough to count. Rates fall during a training: so
-# it is the end that a training without master weights loses.
+# That is what the 12 bytes beside each 16-bit weight were for, in Lab 12's table: a master copy and Adam's two means, in
+# float32. At ten times the rate, where this lab trained so far, most updates of the first step are large enough to count. Rates
+# fall during a training: so it is the end that a training without master weights loses.
 
 # %% [markdown]
 # ### Eight bits
@@ -1415,7 +1429,7 @@ at_work = {
 at_work = {name: off(decoded, own) for name, decoded in at_work.items()}
 scale_bytes = 4 / block
 each = {"bf16": 2, "fp8": 1 + scale_bytes, "int8": 1 + scale_bytes, "1 bit": 1 / 8 + scale_bytes}
-answer = f"bf16 {at_work['bf16']:.2g} %, fp8 {at_work['fp8']:.2g} %; loss higher: {judged(gaps('fp8'))}"
+answer = f"bf16 {at_work['bf16']:.2g} %, fp8 {at_work['fp8']:.2g} %; fp8's loss higher: {judged(gaps('fp8'))}"
 figures.curves(
     [figures.Curve(name, [(each[name], at_work[name])]) for name in each],
     figures.answered("Half the bytes again: how much is lost?", answer),
@@ -1480,9 +1494,10 @@ figures.curves(
 def scaled_steps(fabric, weights, gradient, steps, rate, scale, patience):
     """Gradient descent with the ranks' mean. gradient(half, scale) is scale times this rank's gradient at float16 weights.
 
-    One all-reduce a step, in float16, of parts that are divided by the world size first. A mean with inf or NaN: no step, half
-    the scale. After `patience` good steps in a row: twice, and count anew. The scale has no least and no most. A step that is
-    left out counts as one of `steps`. `weights` stays as it is. Returns float32 weights and a list, the scale of each step.
+    One all-reduce a step, in float16; each rank divides its part by the world size first. If the mean has inf or NaN: no step,
+    and half the scale. After `patience` good steps in a row: twice the scale, and the count begins anew. The scale has no least
+    and no greatest value. A step that is left out counts as one of `steps`. `weights` stays as it is. Returns float32 weights
+    and a list of the scales, one for each step: the scale that it used.
     """
     ### BEGIN SOLUTION
     good, scales = 0, []
