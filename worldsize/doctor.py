@@ -81,7 +81,8 @@ class CapabilitySheet:
             for tag, *cells in lines:
                 inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
                 body += f"<tr>{inner}</tr>"
-            return f"<table><caption>This machine</caption>{body}</table>"
+            caption = '<caption style="text-align:left;font-weight:600">This machine</caption>'
+            return f"<table>{caption}{body}</table>"
 
         first, rest = [], []
         for row in self.rows:
@@ -127,7 +128,7 @@ def _cores() -> Capability:
         remark = "an affinity mask, a container's limit or the hub's CPU_LIMIT holds the rest back"
         return Capability("cores", f"{usable:g} of {present}", remark)
     if usable < 4:
-        return Capability("cores", f"{usable:g}", "real speedup ends there; the labs say where it shows")
+        return Capability("cores", f"{usable:g}", "more ranks than this do not run faster")
     return Capability("cores", f"{usable:g}")
 
 

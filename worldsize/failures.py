@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from worldsize import units
 from worldsize.titles import Title, title_of
 from worldsize.trace import Event, MessageKind
 from worldsize.units import count
@@ -28,6 +29,7 @@ _FOLDER_OF_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 GroupsUse = Literal["untouched", "used", "ended"]
 TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
+_PLACE_CHARS = 90  # of a place with its line of code: what a cell has room for
 _MAX_ROWS = 6
 
 
@@ -394,18 +396,25 @@ def names(ranks: list[int], tasks: TaskNames = ()) -> str:
 
 
 def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
-    """Return lines that say where other ranks stood when the run was stopped: one for each `Standing`, or for several alike."""
-    lines, rows = standing_alike(standings, tasks), []
+    """Return lines that say where other ranks stood when the run was stopped: one for each `Standing`, or for several alike.
+
+    Ranks that stood at the same line of the reader's code share the line that names it, below theirs.
+    """
+    lines = standing_alike(standings, tasks)
+    by_place: dict[str, list[str]] = {}
     for line in lines[:_MAX_ROWS]:
         words = f"  {doing_all(line, tasks)}"
-        where = own_line(line[0])
-        if where:
-            words += f" at {where}"
         last = line[0].last_message
         if last is not None and len(line) == 1:
-            way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
-            words += f" (last message: {way.format(last.size_bytes)} rank {last.peer})"
-        rows.append(words)
+            way = "sent {} to" if last.kind == "send" else "received {} from"
+            words += f" (last message: {way.format(units.size(last.size_bytes))} rank {last.peer})"
+        by_place.setdefault(own_line(line[0]), []).append(words)
+
+    rows = []
+    for where, told in by_place.items():
+        rows += told
+        if where:
+            rows.append(f"    at {where if len(where) <= _PLACE_CHARS else where[: _PLACE_CHARS - 1] + '…'}")
 
     left = sum(map(len, lines[_MAX_ROWS:]))
     if left:

@@ -30,7 +30,17 @@ def number(value: float, unit: str = "") -> str:
 
     if unit == "%":
         return f"{text} %"
+    if text == "1":
+        unit = _singular(unit)
     return f"{text} {unit}".rstrip()
+
+
+def _singular(unit: str) -> str:
+    """Return a unit as it stands after the number 1: "messages" -> "message", "entries a rank" -> "entry a rank"."""
+    word, space, more = unit.partition(" ")
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss") and word != "times":
+        word = f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+    return f"{word}{space}{more}"
 
 
 def times(ratio: float) -> str:

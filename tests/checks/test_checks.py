@@ -93,7 +93,7 @@ def played(exercise: str, fn: Callable) -> Verdict | None:
 OWN_WORDS = re.compile(
     "|".join((
         r"^ *… \d+ frames? of libraries, the last in \w+$",  # what lies below a fabric's calls
-        r" \(last message: (?:sent|received) \d+ bytes (?:to|from) rank \d+\)",  # told by ranks that are processes alone
+        r" \(last message: (?:sent|received) [\d.,]+ k?M?B (?:to|from) rank \d+\)",  # told by ranks that are processes alone
         r"(?<=after timeout_s=)\d+(?= s the function's process had not ended)",  # simulated time gives it 1 s, to be quick
     )),
     re.MULTILINE,

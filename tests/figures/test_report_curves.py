@@ -82,6 +82,16 @@ def test_of_more_ranks_the_mean_and_the_ends_stand_out_and_are_named(world_size)
     assert list(by_name["mean"].get_ydata()[:2]) == pytest.approx([2 + (world_size - 1) / 2, 1.9 + (world_size - 1) / 2])
 
 
+@pytest.mark.parametrize(
+    ("failed", "words"), [(1, "Rank 1 failed after step 3"), (2, "Rank 2 failed before its first report")]
+)
+def test_the_title_of_a_run_that_broke_off_says_who_failed_and_when(failed, words):
+    made = report_curves.draw([*apart(2), []], failed=failed)
+    assert made.axes[0].get_title(loc="left") == words and f"ranks: {words}." in made.alt
+    crosses = [line for line in made.axes[0].lines if line.get_marker() == "X"]
+    assert [tuple(line.get_xydata()[0]) for line in crosses] == ([(3, 2.7)] if failed == 1 else [])
+
+
 def test_names_do_not_lie_on_each_other_where_curves_end_together():
     close = [rows([2.0, 1 + rank / 1000]) for rank in range(4)]
     made = report_curves.draw(close)

@@ -36,7 +36,7 @@ def test_ranks_that_each_wait_for_the_next_are_a_circle(n):
 def test_a_circle_is_the_shortest_one_and_leaves_out_who_waits_for_it():
     run = hung(receives(0, 3), receives(1, 2), receives(2, 1), receives(3, 1))
     assert sorted(circle(arrows(run.outcome, 4))) == [1, 2]
-    assert finding(run.outcome, 4) == "Rank 1 and rank 2 wait for each other"
+    assert finding(run.outcome, 4) == "Deadlock: rank 1 and rank 2 wait for each other"
 
 
 def test_a_rank_that_waits_for_anyone_closes_no_circle():
@@ -93,8 +93,8 @@ def test_of_a_real_deadlock_the_line_and_the_time_are_told():
 
     with pytest.raises(Deadlock) as caught:
         launch(both_receive, 2)
-    picture = result.picture(caught.value.run)
-    assert picture.alt.startswith("Rank 0 and rank 1 wait for each other.")
+    picture = result.pictures(caught.value.run)[0]
+    assert picture.alt.startswith("Deadlock: rank 0 and rank 1 wait for each other.")
     assert "waits in recv from rank 1 for " in picture.alt and "fabric.recv(torch.zeros(3), 1 - fabric.rank)" in picture.alt
 
 
@@ -105,7 +105,7 @@ def test_a_circle_of_torch_s_own_messages_is_drawn_as_one_of_the_fabric_s():
 
     with pytest.raises(Deadlock) as caught:
         launch(both_receive, 2)
-    assert result.picture(caught.value.run).alt.startswith("Rank 0 and rank 1 wait for each other.")
+    assert result.pictures(caught.value.run)[0].alt.startswith("Deadlock: rank 0 and rank 1 wait for each other.")
 
 
 def test_ranks_that_wait_for_a_rank_which_returned_point_at_it():
@@ -118,5 +118,5 @@ def test_ranks_that_wait_for_a_rank_which_returned_point_at_it():
         launch(only_one_returns, 3)
     run = caught.value.run
     assert arrows(run.outcome, 3) == [WaitArrow(1, 0), WaitArrow(2, 0)]
-    alt = result.picture(run).alt
+    alt = result.pictures(run)[0].alt
     assert alt.startswith("Rank 0 returned; ranks 1, 2 wait in barrier.") and "stopped" not in alt

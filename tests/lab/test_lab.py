@@ -578,7 +578,7 @@ def test_the_html_escapes_what_is_typed_and_sets_no_colour():
 
 def test_the_html_has_a_caption_and_marked_headings():
     page = Lab("06").summary()._repr_html_()
-    assert "<caption>Lab 06: Parameter server" in page and page.count('scope="col"') == 4
+    assert ">Lab 06: Parameter server" in page and page.count('scope="col"') == 4
 
 
 def strips(lab):

@@ -24,19 +24,19 @@ def test_no_word_of_a_verdict_becomes_a_tag():
 
 
 def test_a_verdict_says_in_words_what_holds():
-    for passed, mark in ((True, "✔ holds:"), (False, "✘ fails:"), (None, "–")):
+    for passed, mark in ((True, "✔ holds:"), (False, "✘ not earned:"), (None, "–")):
         assert f"{mark} sums rank 1: expected 12, got 7 · 1.5</span>" in verdict_html(verdict("fail", passed))
 
 
 def test_the_sentence_that_helps_comes_before_the_points_and_the_properties():
     page = verdict_html(verdict("fail", False, "4 ranks: rank 1 has 7. Do you add?\n  line 3: x += y\nNext: the ring."))
-    places = [page.index(words) for words in ("rank 1 has 7", "Next: the ring", "line 3", "0 of 1.5 points", "✘ fails:")]
+    places = [page.index(words) for words in ("rank 1 has 7", "Next: the ring", "line 3", "0 of 1.5 points", "✘ not earned:")]
     assert places == sorted(places) and "<pre" in page
 
 
 def test_what_was_not_examined_is_folded_and_counted():
     page = verdict_html(verdict("fail", None))
-    assert "<summary>– 1 not examined" in page and page.index("<summary>– 1") < page.index("– sums")
+    assert "<summary>1 more is examined once this holds" in page and page.index("<summary>1 more") < page.index("– sums")
 
 
 def test_the_edge_says_again_what_the_words_say():

@@ -25,4 +25,4 @@ def test_a_collective_that_never_ended_is_in_the_record_and_in_what_its_ranks_ar
     ]  # fmt: skip
     assert [end.reason for end in result.ends(run)] == ["waits in barrier", "waits in barrier", "waits in recv from rank 0"]
     assert "rank 2 waited in recv from rank 0; ranks 0 and 1 waited in barrier" in figures.timeline(run).alt
-    assert result.pictures(run)[0].alt.startswith("Rank 0 and rank 2 wait for each other.")
+    assert result.pictures(run)[0].alt.startswith("Deadlock: rank 0 and rank 2 wait for each other.")

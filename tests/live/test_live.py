@@ -529,7 +529,7 @@ def test_of_a_run_that_reported_nothing_its_picture_is_open_and_its_table_folded
     run = finished(run_state)
     run.trace = SPENT
     page = result.bundle(run, run_state)["text/html"]
-    assert page.index("Timeline of 2 ranks") < page.index("><summary>2 ranks, done") < page.index("<table>")
+    assert page.index("Timeline of 2 ranks") < page.index("><summary>what each rank did") < page.index("<table>")
 
 
 EXCHANGED = Trace(2, (Transfer(0, 1, 3000, 0.0, 0.9),), (Span(1, "wait", 0.0, 0.9, ""),))

@@ -75,7 +75,7 @@ def test_differ_finds_each_fault_and_that_it_is_mended(said):
 def test_an_error_of_one_rank_is_told_and_the_others_come_free(said):
     (error,) = after(said, "spoilt = points.clone()")
     assert "RankFailed: rank 2 of 4 failed first: ValueError: example 17 is not finite" in error
-    assert "ranks 0, 1, 3 wait in all_reduce at cell In[12], line 12, in average: dist.all_reduce(flat)" in error
+    assert "ranks 0, 1, 3 wait in all_reduce\n    at cell In[12], line 12, in average: dist.all_reduce(flat)" in error
     assert "note: the ranks keep their state, and get new process groups before the next cell" in error
 
 

@@ -147,9 +147,12 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
         x += f"; {len(arrows):,} messages not drawn"
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     _legend(ax, set(areas), bool(arrows) and len(arrows) <= MOST_ARROWS)
+    for rank, words in stood.items():
+        _end(ax, ended_s([b for b in shown if b.rank == rank] or shown) - start_s, rank, scale, words == "failed")
     idle_s = [covered_s(_intervals(groups.get((rank, "wait"), ()))) for rank in range(trace.world_size)]
     own_s = [ended_s([b for b in shown if b.rank == rank]) - start_s for rank in range(trace.world_size)]
-    _busy(ax, [1 - idle / own if own > 0 else None for idle, own in zip(idle_s, own_s, strict=True)])
+    if not stood:  # the lanes of a run that broke off end at different times
+        _busy(ax, [1 - idle / own if own > 0 else None for idle, own in zip(idle_s, own_s, strict=True)])
 
     clause, late = told_stands(stood), ""
     if not clause:
@@ -301,6 +304,14 @@ def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) 
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
     x, align = ((left + whole) / 2, "center") if fits else (min(left, whole) - whole / 100, "right")
     ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK)
+
+
+def _end(ax: Axes, at_s: float, rank: int, scale: float, failed: bool) -> None:
+    """Mark on a timeline where a rank failed or was stopped, after its last event."""
+    look: dict[str, Any] = {"marker": "s", "markersize": 5, "color": base.QUIET_INK}
+    if failed:
+        look = {"marker": "X", "markersize": 9, "color": tokens.BAD.light}
+    ax.plot(at_s * scale, rank, zorder=5, clip_on=False, **look)
 
 
 def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:

@@ -164,10 +164,11 @@ def reports(of: Any) -> Picture:
 
 
 @base.plain_style
-def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
+def draw(reports: Rows, tasks: failures.TaskNames = (), failed: int | None = None) -> Picture:
     """Draw a panel for each name and a line for each rank, from the rows that the ranks reported.
 
-    `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks.
+    `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks. A rank that `failed`
+    first is in the title, and its curve ends with a cross.
     """
     shown = names(reports)[:MOST_PANELS]
     reported = set().union(*chain(*reports))
@@ -192,7 +193,13 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, label(name), x_name, tasks))
-        base.headline(ax, title(curves, label(name), x_name, tasks, brief=len(shown) > 1))
+        words = title(curves, label(name), x_name, tasks, brief=len(shown) > 1)
+        if failed is not None:
+            _cross(ax, curves.get(failed, ()))
+            words = label(name)
+            if number == 1:
+                words = findings[0] = broken_off(failed, curves, x_name, tasks)
+        base.headline(ax, words)
 
     ends = []
     for rank, rows in enumerate(reports[:MOST_NAMED]):
@@ -300,6 +307,23 @@ def _name_ends(ax: Axes, ends: Sequence[charts.End]) -> None:
             look = {"edgecolors": base.INK, "linewidths": 0.5, "clip_on": False}
             ax.scatter(1, place, 36, each.tone, marker=marker, transform=ax.transAxes + shift, **look)
         ax.annotate(each.name, (1, place), (18 if marker else 9, 0), textcoords="offset points", color=base.INK, **beside)
+
+
+def _cross(ax: Axes, curve: Sequence[ReportPoint]) -> None:
+    """Mark the end of the curve of a rank that failed."""
+    points = [point for point in curve if point[1] is not None]
+    if points:
+        ax.plot(*points[-1], marker="X", markersize=10, color=tokens.BAD.light, markeredgecolor=base.PAPER, zorder=6)
+
+
+def broken_off(failed: int, curves: Curves, x_name: str, tasks: failures.TaskNames = ()) -> str:
+    """Return the headline of curves whose run broke off: "Rank 2 failed after step 14"."""
+    who = failures.name(failed, tasks)
+    words = f"{who[:1].upper()}{who[1:]} failed"
+    if not curves.get(failed):
+        return f"{words} before its first report"
+    last = curves[failed][-1][0]
+    return f"{words} after {x_name} {units.number(last)}" if x_name in PLACES else f"{words} after {units.seconds(last)}"
 
 
 def title(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames, brief: bool) -> str:

@@ -107,7 +107,7 @@ def waiting(run: Any) -> Picture:
         if not event.ended:
             waited_s[event.rank] = max(waited_s.get(event.rank, 0.0), event.end_s - event.start_s)
 
-    height_in = max(2.7, 1.0 + ROW_IN * 1.5 * rows)
+    height_in = max(2.3 if len(drawn) == 2 else 2.7, 1.0 + ROW_IN * 1.5 * rows)
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)
     below = 1 - 0.62 / height_in
@@ -147,12 +147,12 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
         return _capital(outcome.cause)
     if len(closed) == 2:
         one, other = failures.name(closed[0], tasks), failures.name(closed[1], tasks)
-        return f"{_capital(one)} and {other} wait for each other"
+        return f"Deadlock: {one} and {other} wait for each other"
     if closed:
         way = list(map(str, closed[:MOST_ROWS]))
         if len(closed) > MOST_ROWS:
             way.append("…")
-        return f"{len(closed)} ranks wait in a circle: {' → '.join([*way, str(closed[0])])}"
+        return f"Deadlock: {len(closed)} ranks wait in a circle, {' → '.join([*way, str(closed[0])])}"
 
     for wait in outcome.waits or [standing.wait for standing in outcome.standings if standing.wait]:
         if wait.peer is not None and wait.peer_ended:
@@ -204,7 +204,7 @@ def _circle(
     if len(drawn) == 2:  # side by side, as the text names them
         places = {drawn[0]: (-0.75, 0.0), drawn[1]: (0.75, 0.0)}
 
-    size = 22 if len(drawn) <= 8 else 15
+    size = 34 if len(drawn) == 2 else 22 if len(drawn) <= 8 else 15
     both_ways = {(arrow.waiter, arrow.awaited) for arrow in edges}
     following = dict(zip(closed, [*closed[1:], *closed[:1]], strict=True))
     for arrow in edges:
@@ -231,6 +231,6 @@ def _circle(
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=tokens.LABEL_PT, color=base.INK, zorder=4)
 
     ax.set_xlim(-1.3, 1.3)
-    ax.set_ylim(-1.3, 1.3)
+    ax.set_ylim(*((-0.7, 0.7) if len(drawn) == 2 else (-1.3, 1.3)))
     ax.set_aspect("equal")
     ax.axis("off")

@@ -20,6 +20,7 @@ SAME = 1e-9  # relative: the most that rounding alone can do
 HEADS = ("question", "you said", "it was", "how far off")
 QUESTION_COLUMNS, TERMINAL_COLUMNS = 40, 100
 MOST_DECADES = 3
+ANSWER_DECADES = 2  # of the strip beside an answer: the same for all, so that strips can be compared
 HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
 
@@ -73,7 +74,7 @@ class SummaryRow:
     @property
     def answer_html(self) -> str:
         """`answer` as HTML with a strip that shows the ratio; empty without a measurement."""
-        return pages.render("answer.html", row=self, reach=reach([self])) if self.answer else ""
+        return pages.render("answer.html", row=self, reach=ANSWER_DECADES) if self.answer else ""
 
     @property
     def decades(self) -> float | None:

@@ -56,7 +56,7 @@ def summary(run: Run) -> str:
 def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
     """Return a run's result by MIME type: picture, table, and the `lines` that it printed, folded.
 
-    Below a picture, the table is folded too if the run was done or hung: the picture says more.
+    Below a picture, the table is folded too: the picture says more.
     """
     heads, rows = table(run, run_state)
     page = _html(run, heads, rows)
@@ -64,8 +64,7 @@ def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str
 
     made = pictures(run)
     if made:
-        if run.state == "done" or wait_graph.hangs(run):
-            page = _folded(f"{caption(run)}: what each rank did", page)
+        page = _folded("what each rank did", page)
         most_bytes = PICTURE_BYTES if len(made) == 1 else BESIDE_BYTES
         drawn = [each.html(each.png(most_bytes, PICTURE_DPI), PICTURE_SVG_BYTES) for each in made]
         page = "".join([*drawn, page])
@@ -135,10 +134,17 @@ def pictures(run: Run) -> list[Picture]:
     if not report_curves.names(run.reports):
         return [rank_timeline.timeline(run)]
 
-    curves = report_curves.draw(run.reports, run.tasks)
+    curves = report_curves.draw(run.reports, run.tasks, first_failed(run))
     if run.trace.transfers or run.trace.collectives:
         return [rank_timeline.timeline(run), curves]
     return [curves]
+
+
+def first_failed(run: Run) -> int | None:
+    """Return the rank that failed first, for the result's words; None of a run without a failure."""
+    if run.state != "failed" or run.outcome is None or not run.outcome.failures:
+        return None
+    return run.outcome.failures[0].rank
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,13 @@ def _size(size_bytes: int) -> str:
 def caption(run: Run) -> str:
     """Return one line on a result: how many ranks, how it ended, and how long it took."""
     ranks = units.count(run.world_size, "task" if run.tasks else "rank")
-    word = f"not yet: {run.not_yet}" if run.state == "not yet" else run.state
+    word: str = run.state
+    if run.state == "not yet":
+        word = f"not yet: {run.not_yet}"
+    elif wait_graph.hangs(run):
+        word = "deadlock"
+    elif (failed := first_failed(run)) is not None:
+        word = f"{failures.name(failed, run.tasks)} failed"
     return f"{ranks}, {word}, {units.seconds(run.wall_s)}"
 
 
@@ -241,8 +253,7 @@ def _html(run: Run, heads: list[str], rows: list[TableRow]) -> str:
         cells = "".join(f"<td {_CELL}>{cell}</td>" for cell in (end, *map(html.escape, row.more)))
         lines += f'<tr><th scope="row" {_CELL}>{html.escape(row.name)}</th>{cells}</tr>'
 
-    said = html.escape(caption(run))
-    page = f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+    page = f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
     if len(rows) > MOST_ROWS:
         page += f"<p>{_left_out(rows)}</p>"
     return page

@@ -34,7 +34,7 @@ async function take(message) {
 function render({ model, el }) {
   const row = document.createElement("div");
   row.className = "ws-run-buttons";
-  row.style.cssText = "display:flex;flex-wrap:wrap;gap:4px 8px;align-items:baseline;font-size:12px;margin:6px 0 2px";
+  row.style.cssText = "display:flex;flex-wrap:wrap;gap:2px 14px;align-items:baseline;font-size:12px;margin:4px 0 2px";
   row.setAttribute("role", "group");
   row.setAttribute("aria-label", "this run");
   const said = document.createElement("span");
@@ -48,7 +48,8 @@ function render({ model, el }) {
     button.title = title;
     button.dataset.ask = ask;
     button.style.cssText =
-      "font:inherit;color:inherit;background:transparent;border:1px solid currentColor;border-radius:4px;padding:1px 8px;cursor:pointer";
+      "font:inherit;color:inherit;background:none;border:0;padding:1px 0;opacity:.75;cursor:pointer;" +
+      "text-decoration:underline;text-underline-offset:3px;text-decoration-thickness:1px";
     button.addEventListener("click", () => {
       said.textContent = "…";
       clearTimeout(late);

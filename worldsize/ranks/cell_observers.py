@@ -54,6 +54,8 @@ class CellView(CellText):
 
     @override
     def ticked(self, run: Run) -> None:
+        if not run.setup:  # not begun yet: what is known is of the cell before
+            return
         now_s = time.monotonic()
         if now_s - self._began_s < OPEN_AFTER_S or now_s - self._shown_s < AGAIN_S:
             return

@@ -312,9 +312,7 @@ class OpenRanks:
             run.notes.append("the ranks keep their state and their process groups: none of them had communicated in this cell")
         elif outcome.freed:
             run.notes.append(
-                "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP again. A model "
-                "in fully_shard stays with its old group: make and shard it anew, and copy the shards, which p.to_local() still "
-                "has."
+                "the ranks keep their state, and get new process groups before the next cell: make DDP and FSDP models anew"
             )
 
     def _endings(self) -> str:

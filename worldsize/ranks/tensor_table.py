@@ -170,7 +170,8 @@ class TensorTable:
                 body += f'<td style="background-color:{fill}"><b>{letter}</b> {norm}</td>'
             body += "</tr>"
 
-        table = f"<table><caption>{html.escape(self.sentence())}</caption>"
+        table = f'<table><caption style="text-align:left">{html.escape(self.sentence())}</caption>'
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
-        key = "In a row, the same letter means the same bytes, a dot a shard. The number is the norm."
+        shards = ", a dot a shard" if any(row.is_sharded for row in self._shown()) else ""
+        key = f"In a row, the same letter means the same bytes{shards}. The number is the norm."
         return table + "".join(f"<p>{line}</p>" for line in (*self._beyond(), key * bool(body)))
