@@ -288,7 +288,7 @@ figures.replay({"whole batch": naive, "GPipe": run})
 
 # %% [markdown]
 # Count in forwards of one micro-batch. The whole batch, m of them, reaches the last stage after $(p-1)\,m$; GPipe has
-# gone forward with everything after $m+p-1$. The numbers in its picture are micro-batches. The remaining white is the
+# gone forward with everything after $m+p-1$. The numbers in its picture are micro-batches. The remaining grey is the
 # **bubble**: filling the pipeline and draining it. Count one forward and one backward of a micro-batch as a slot. The
 # last stage begins $p-1$ forwards late, and stage 0 ends $p-1$ backwards after it. So the step takes $m+p-1$ slots where
 # $m$ would do: $\frac{m+p-1}{m}$ times the ideal.

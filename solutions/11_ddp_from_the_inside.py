@@ -416,7 +416,7 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # ## The best number of buckets
 #
 # With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
-# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$. (Where backward is slower than the
+# step takes ${\color{#8a68bf}{\frac Tb}}+{\color{#d06e00}{bA+W}}$. (Where backward is slower than the
 # network, a step takes $T+A+\frac Wb$. The longer of the two times counts.) Many buckets pay too much A. With few, nothing
 # can travel during a long first part of backward, the head.
 

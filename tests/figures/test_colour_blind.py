@@ -23,6 +23,7 @@ from worldsize.figures.base import Picture
 from worldsize.formulas.pipeline import play
 from worldsize.trace import Collective, Span, Trace, Transfer
 
+WORK = (tokens.COMPUTE, tokens.BACKWARD, tokens.COLLECTIVE)
 TONES = {tone.light: tone for tone in tokens.ALL}
 HUES = {tone.light for tone in (*tokens.RANKS, *tokens.PHASES, *tokens.ALGORITHMS)}
 NAMES = ["ring", "tree", "star", "server", "halving", "torch"]
@@ -158,4 +159,4 @@ def test_what_a_legend_names_stands_out_from_its_ground(name: str, theme: str) -
 @pytest.mark.parametrize("theme", THEMES)
 def test_what_a_rank_does_stands_out_from_its_waiting(theme: str) -> None:
     idle = Color(getattr(tokens.IDLE, theme))
-    assert min(Color(getattr(tone, theme)).contrast(idle, method="wcag21") for tone in (tokens.COMPUTE, tokens.COLLECTIVE)) >= 3
+    assert min(Color(getattr(tone, theme)).contrast(idle, method="wcag21") for tone in WORK) >= 3

@@ -3,10 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from worldsize import figures
-from worldsize.figures import pipeline_timeline
+from worldsize.figures import pipeline_timeline, tokens
 from worldsize.figures.pipeline_timeline import LOOKS
 from worldsize.formulas.pipeline import play
 from worldsize.trace import Trace, Transfer
@@ -42,7 +43,30 @@ def test_every_forward_and_backward_is_a_box():
 def test_ways_differ_by_height_as_well_as_colour():
     picture = figures.pipeline(staircase(1))
     forward, backward = boxes(picture, "forward")[0], boxes(picture, "backward")[0]
-    assert forward.get_y() < backward.get_y()
+    assert forward.get_height() < backward.get_height()
+
+
+def test_numbers_of_all_ways_stand_on_one_line():
+    texts = [t for t in figures.pipeline(staircase(1)).axes[0].texts if t.get_text() == "0"]
+    assert len(texts) == 2 and len({t.get_position()[1] for t in texts}) == 1
+
+
+def test_an_idle_stage_has_a_colour_that_no_work_has_and_the_ground_has_not():
+    split = figures.pipeline(play([[("forward", 0), ("backward", 0), ("weights", 0)]], 1, 1, weights_s=1))
+    lane, *_ = (p for p in split.axes[0].patches if isinstance(p, Rectangle))
+    idle = to_hex(lane.get_facecolor())
+    work = {to_hex(look["facecolor"]) for look in LOOKS.values()}
+    assert idle == tokens.IDLE.light and idle not in work and tokens.PAPER.light not in work
+
+
+@pytest.mark.parametrize("micros", [4, 8, 12, 20, 40])
+def test_a_number_is_narrower_than_its_box(micros):
+    ways = [("forward", k, chunk) for chunk in range(2) for k in range(micros)]
+    picture = figures.pipeline(play([ways], 1, 0, chunks=2))
+    picture.canvas.draw()
+    widths = {box.get_window_extent().width for box in boxes(picture, "forward")}
+    numbers = [t.get_window_extent().width for t in picture.axes[0].texts if t.get_text()]
+    assert max(numbers, default=0) < min(widths)
 
 
 def test_a_chunk_has_a_prime_and_split_backwards_a_box_of_their_own():

@@ -1,7 +1,7 @@
-"""A pipeline's timeline: a lane for each stage, a box for each micro-batch forward or backward, white where a stage is idle.
+"""A pipeline's timeline: a lane for each stage, a box for each micro-batch forward or backward, grey where a stage is idle.
 
-Forward and backward differ by colour and half of the lane; where backward passes are split, weights' gradients have
-a look of their own. The number is the micro-batch, with a prime for each earlier chunk of the stage. Y. Huang et al.,
+Forward and backward differ by colour and height; where backward passes are split, weights' gradients are a paler backward
+with an outline. The number is the micro-batch, with a prime for each earlier chunk of the stage. Y. Huang et al.,
 "GPipe", arXiv:1811.06965, 2019, figure 2, draw it so; the run is real or simulated.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch, Rectangle
 
 from worldsize import units
@@ -19,16 +20,21 @@ from worldsize.figures.frame import heading
 from worldsize.figures.frame.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, makespan_s, works
 
+PALE = 0.5  # the opacity of weights' gradients
 LOOKS = {
-    FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
-    BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
-    WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
-}
+    FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.PAPER, "linewidth": tokens.THIN_PT},
+    BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.PAPER, "linewidth": tokens.THIN_PT},
+    WEIGHTS: {
+        "facecolor": to_rgba(tokens.BACKWARD.light, PALE), "edgecolor": tokens.BACKWARD.light, "linewidth": tokens.THIN_PT,
+    },
+}  # fmt: skip
+IDLE = {"facecolor": tokens.IDLE.light, "edgecolor": "none"}
 NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHTS: "weights' gradients"}
-PRIME, PRIME_DIGITS = "′", 0.4  # the width of a prime, in digits
-BOX_HEIGHT = 0.56
-LIFT = 0.09  # of a forward upwards, of a backward downwards
-DIGIT = 0.0105  # of the width
+PRIME = "′"
+LANE_HEIGHT = 0.72
+HEIGHTS = {FORWARD: 0.52, BACKWARD: 0.72, WEIGHTS: 0.72}
+DIGIT_EM, PRIME_EM = 0.7, 0.27  # widths of bold characters in their height
+EDGE_PT = 1.0
 MOST_ARROWS = 70
 MOST_TOLD = 8  # stages
 MOST_PASSES_TOLD = 12
@@ -60,11 +66,11 @@ def pipeline(of: Any, asks: str = "") -> Picture:
     ax = picture.plot_area()
 
     _lanes(ax, trace.world_size, whole_s * scale)
-    digits = max(len(str(work.micro)) + PRIME_DIGITS * work.chunk for work in marked)
-    for work in marked:
-        _box(ax, work, start_s, whole_s, scale, digits)
-    _arrows(ax, trace, start_s, start_s + whole_s, scale)
     ax.set_xlim(0, whole_s * scale)
+    points = 72 * base.WIDTH_IN * ax.get_position().width / (whole_s * scale)  # of one unit of time
+    for work in marked:
+        _box(ax, work, start_s, scale, points)
+    _arrows(ax, trace, start_s, start_s + whole_s, scale)
     ax.set_xlabel(f"time since the first forward ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, {work.way for work in marked})
 
@@ -107,9 +113,8 @@ def _percents(trace: Any) -> list[int]:
 
 
 def _lanes(ax: Axes, stages: int, width: float) -> None:
-    look = {"facecolor": base.PAPER, "edgecolor": base.RULE, "linewidth": tokens.THIN_PT, "zorder": 0}
     for stage in range(stages):
-        ax.add_patch(Rectangle((0, stage - 0.38), width, 0.76, **look))
+        ax.add_patch(Rectangle((0, stage - LANE_HEIGHT / 2), width, LANE_HEIGHT, zorder=0, **IDLE))
         base.rank_mark(ax, stage, stage)
 
     ax.set_yticks(range(stages), base.numbered("stage", stages))
@@ -117,20 +122,27 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
     ax.set_ylim(stages - 0.5, -0.5)
 
 
-def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: float) -> None:
-    look, lift = LOOKS[work.way], -LIFT
-    ground = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8}
-    if work.way != FORWARD:
-        lift = LIFT
+def _box(ax: Axes, work: StagePass, start_s: float, scale: float, points: float) -> None:
+    """Draw one pass of a pipeline's stage, with its number where the box holds it; `points` are the width of a unit of time."""
+    left, width, height = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale, HEIGHTS[work.way]
+    where = (left, work.stage - height / 2), width, height
+    if work.way == WEIGHTS:  # an outline inside of the box, and no grey of the lane through its pale colour
+        ax.add_patch(Rectangle(*where, facecolor=base.PAPER, edgecolor="none", zorder=1))
+        inset = min(EDGE_PT / points, width / 4)
+        where = (left + inset, work.stage - height / 2), width - 2 * inset, height
+    ax.add_patch(Rectangle(*where, zorder=2, **LOOKS[work.way]))
 
-    left, width = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale
-    middle = work.stage + lift
-    ax.add_patch(Rectangle((left, middle - BOX_HEIGHT / 2), width, BOX_HEIGHT, zorder=2, **look))
+    size = _number_pt(work, width * points)
+    if size:
+        ink = base.INK if work.way == WEIGHTS else base.PAPER
+        look = {"ha": "center", "va": "center_baseline", "fontweight": "bold"}
+        ax.text(left + width / 2, work.stage, _number(work), fontsize=size, color=ink, zorder=4, **look)
 
-    if digits * DIGIT < (work.end_s - work.start_s) / whole_s:
-        ax.text(
-            left + width / 2, middle, _number(work), ha="center", va="center", fontsize=tokens.SMALL_PT, zorder=4, bbox=ground,
-        )  # fmt: skip
+
+def _number_pt(work: StagePass, width_pt: float) -> float:
+    """Return the size of a pass's number in its box of the pipeline, the larger one that fits; 0 where none does."""
+    ems = DIGIT_EM * len(str(work.micro)) + PRIME_EM * work.chunk
+    return next((size for size in (tokens.SMALL_PT, tokens.TINY_PT) if ems * size <= width_pt - EDGE_PT), 0)
 
 
 def _number(work: StagePass) -> str:
@@ -142,10 +154,11 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
     if len(trace.transfers) > MOST_ARROWS:
         return
 
-    look = {"arrowstyle": "-|>", "color": base.INK, "linewidth": tokens.THIN_PT, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+    look = {"arrowstyle": "-|>", "color": base.QUIET_INK, "linewidth": tokens.THIN_PT, "shrinkA": 0, "shrinkB": 0}
+    look["mutation_scale"] = 7
     for t in trace.transfers:
         if start_s <= t.start_s and t.end_s <= end_s:
-            half_box = math.copysign(0.33, t.dst - t.src)
+            half_box = math.copysign(LANE_HEIGHT / 2, t.dst - t.src)
             begin = ((t.start_s - start_s) * scale, t.src + half_box)
             end = ((t.end_s - start_s) * scale, t.dst - half_box)
             ax.annotate("", end, begin, arrowprops=look, zorder=3)
@@ -153,7 +166,7 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
 
 def _legend(ax: Axes, ways: set[str]) -> None:
     entries = [Patch(label=NAMES[way], **look) for way, look in LOOKS.items() if way in ways or way != WEIGHTS]
-    entries.append(Patch(facecolor=base.PAPER, edgecolor=base.QUIET_INK, linewidth=tokens.THIN_PT, label="idle"))
+    entries.append(Patch(label="idle", **IDLE))
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False,
         labelcolor=base.QUIET_INK,

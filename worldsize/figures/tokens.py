@@ -50,8 +50,8 @@ RANKS = _palette(
 )
 PHASES = _palette(
     "phase",
-    "#3779cf #787a73 #d06e00 #51a198 #a15399 #6a6729",
-    "#1785fc #7e7f7e #ea9011 #35b6a6 #ba68ac #94894e",
+    "#3779cf #787a73 #d06e00 #51a198 #a15399 #593888",
+    "#2286ee #7e7f7e #ea9011 #35b6a6 #ba68ac #c5b3ea",
 )
 ALGORITHMS = _palette(
     "algorithm",
