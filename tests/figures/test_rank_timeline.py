@@ -194,6 +194,13 @@ def test_the_headline_of_a_failure_begins_with_the_rank_that_failed():
     assert "rank 2 failed; ranks 0 and 1 waited in barrier." in figures.timeline(failed).alt
 
 
+def test_the_title_of_a_failure_is_short_and_a_cross_ends_the_lane_of_the_rank_that_failed():
+    failed = broken_off("failed", (Failure(2, "raised", 0.0, type="ValueError"),), STOOD[:2])
+    (ax,) = figures.timeline(failed).axes
+    assert ax.get_title(loc="left") == "Rank 2 failed; 2 ranks waited for others"
+    assert [line.get_ydata()[0] for line in ax.lines if line.get_marker() == "X"] == [2]
+
+
 def test_a_rank_of_a_hang_that_waited_for_nobody_is_said_to_have_been_running():
     stood = (STOOD[0], Standing(1), STOOD[2])
     assert "rank 1 was running" in figures.timeline(broken_off(standings=stood)).alt

@@ -8,7 +8,9 @@ import torch
 import torch.distributed as dist
 
 from worldsize import report
+from worldsize.engines.job import Progress
 from worldsize.fabric.background import Background
+from worldsize.failures import Wait
 from worldsize.figures import rank_timeline
 from worldsize.launch import launch
 from worldsize.launch.run import Observer, observe, unobserved
@@ -216,3 +218,35 @@ def test_nobody_is_missing_where_all_have_come_or_none_has():
     assert state.absent() == ""
     state.rows[2].meets = "barrier"
     assert state.absent() == "rank 2 has not reached init_process_group, where ranks 0, 1 wait"
+
+
+def in_a_row(waits: dict[int, int | None], world_size: int, looks: int = 30) -> RunState:
+    """The state after so many looks at ranks that wait for others (None: for any), and otherwise run."""
+    state = RunState(world_size)
+    for _ in range(looks):
+        for rank in range(world_size):
+            wait = Wait(rank, "recv", waits[rank]) if rank in waits else None
+            state.progressed(Progress(rank, 0.0, state="waiting" if wait else "running", wait=wait))
+        state.news()
+    return state
+
+
+@pytest.mark.parametrize(
+    ("waits", "world_size", "said"),
+    [
+        ({0: 3, 1: 0, 2: 1}, 4, "most ranks wait for rank 3"),
+        ({0: 3, 1: 3}, 4, "most ranks wait for rank 3"),
+        ({0: 3}, 4, ""),
+        ({0: 1, 1: 0, 2: 0}, 4, ""),
+        ({0: None, 1: None, 2: None}, 4, ""),
+        ({0: 1}, 2, "the other rank waits for rank 1"),
+        ({}, 1, ""),
+    ],
+    ids=["a chain", "two of three", "one of three", "a circle", "for any", "two ranks", "alone"],
+)
+def test_the_view_says_for_whom_most_ranks_have_waited_lately(waits, world_size, said):
+    assert in_a_row(waits, world_size).held_up() == said
+
+
+def test_one_look_at_a_wait_says_nothing_yet():
+    assert in_a_row({0: 3, 1: 3, 2: 3}, 4, looks=1).held_up() == ""

@@ -147,8 +147,11 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
         x += f"; {len(arrows):,} messages not drawn"
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     _legend(ax, set(areas), bool(arrows) and len(arrows) <= MOST_ARROWS)
-    for rank, words in stood.items():
-        _end(ax, ended_s([b for b in shown if b.rank == rank] or shown) - start_s, rank, scale, words == "failed")
+    failed = [rank for rank, words in stood.items() if words == "failed"]
+    for rank in failed:
+        end_s = ended_s([b for b in shown if b.rank == rank] or shown)
+        look = {"marker": "X", "markersize": 9, "color": tokens.BAD.light}
+        ax.plot((end_s - start_s) * scale, rank, zorder=5, clip_on=False, **look)
     idle_s = [covered_s(_intervals(groups.get((rank, "wait"), ()))) for rank in range(trace.world_size)]
     own_s = [ended_s([b for b in shown if b.rank == rank]) - start_s for rank in range(trace.world_size)]
     if not stood:  # the lanes of a run that broke off end at different times
@@ -157,10 +160,15 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     clause, late = told_stands(stood), ""
     if not clause:
         clause, late = finding(idle_s, whole_s), holdups.sentence(trace) or _straggler(groups)
+    if failed:  # the lanes say where the others stood
+        late = f"{_named(failed)} failed"
+        waited = sum(words.startswith("waited") for words in stood.values())
+        if waited:
+            late += f"; {units.count(waited, 'rank')} waited for others"
     base.headline(ax, findings.line(late) or clause, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     sentence = f"{clause[0].lower()}{clause[1:]}"
-    if late:
+    if late and not failed:
         sentence = f"{late}; {sentence}"
     picture.alt = f"{over}: {sentence}. {_sums(trace.world_size, groups)}"
     return picture
@@ -304,14 +312,6 @@ def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) 
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
     x, align = ((left + whole) / 2, "center") if fits else (min(left, whole) - whole / 100, "right")
     ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK)
-
-
-def _end(ax: Axes, at_s: float, rank: int, scale: float, failed: bool) -> None:
-    """Mark on a timeline where a rank failed or was stopped, after its last event."""
-    look: dict[str, Any] = {"marker": "s", "markersize": 5, "color": base.QUIET_INK}
-    if failed:
-        look = {"marker": "X", "markersize": 9, "color": tokens.BAD.light}
-    ax.plot(at_s * scale, rank, zorder=5, clip_on=False, **look)
 
 
 def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:

@@ -18,6 +18,8 @@ from worldsize.figures.report_curves import PLACES, TOTALS, Axis, ReportCurve
 
 LINE_CHARS = 160
 SHOWN_CURVES = 3
+RECENT = 0.1  # of what is known of who is waited for: the part that a look at the ranks renews, ten times a second
+MOST_OF = 0.5  # of the other ranks: fewer that wait for one rank are not told
 MEETING = "init_process_group"
 # escape sequences of terminals, and control characters but tab and line feed
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -29,7 +31,8 @@ RankLife = Literal["starting", "stopped", "ended"] | ProgressState
 class RankRow:
     """The state of one rank. `doing` explains `state` in words, `short` in a word or two for a chip.
 
-    `meets` is the framework call in which the rank waits for others; `host` is "" on this machine.
+    `meets` is the framework call in which the rank waits for others, `awaits` the rank whose message it waits for; `host` is ""
+    on this machine.
     """
 
     rank: int
@@ -41,6 +44,7 @@ class RankRow:
     doing: str = ""
     short: str = ""
     meets: str = ""
+    awaits: int | None = None
     lines: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -93,6 +97,7 @@ class RunState:
             if hosts:
                 row.host = hosts[rank]
             self.rows.append(row)
+        self._waiters = dict.fromkeys(range(world_size), 0.0)  # by rank: how many others waited for it lately, on average
 
     @property
     def changed(self) -> bool:
@@ -111,7 +116,8 @@ class RunState:
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
         self.stands(row.rank, progress.state, *_doing(progress))
-        row.meets = progress.collective  # after `stands`, which clears it
+        row.meets = progress.collective  # after `stands`, which clears both
+        row.awaits = progress.wait.peer if progress.wait is not None else None
 
     def absent(self) -> str:
         """Return the state's sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
@@ -127,9 +133,31 @@ class RunState:
         have, wait = verb(missing, "has", "have"), verb(there, "waits", "wait")
         return f"{failures.names(missing)} {have} not reached {MEETING}, where {failures.names(there)} {wait}"
 
+    def held_up(self) -> str:
+        """Return the state's sentence on the rank for which most others wait, or "" where there is none.
+
+        Who waits for a rank that waits itself, waits for whom that one waits for. The last second counts, not a moment.
+        """
+        now = dict.fromkeys(self._waiters, 0)
+        for row in self.rows:
+            root, seen = row.rank, set()
+            while (peer := self.rows[root].awaits) in now and root not in seen:
+                seen.add(root)
+                root = peer
+            if root != row.rank and root not in seen:
+                now[root] += 1
+
+        for rank, count in now.items():
+            self._waiters[rank] += RECENT * (count - self._waiters[rank])
+        rank = max(self._waiters, key=self._waiters.get)
+        if self._waiters[rank] <= MOST_OF * (len(self.rows) - 1):
+            return ""
+        return f"{'most ranks wait' if len(self.rows) > 2 else 'the other rank waits'} for {self.rows[rank].name}"
+
     def stands(self, rank: int, state: RankLife, doing: str = "", short: str = "") -> None:
         row = self.rows[rank]
         row.meets = ""
+        row.awaits = None
         row.state = state
         row.doing = doing
         row.short = short
@@ -153,7 +181,7 @@ class RunState:
             for curve in row.curves.values():
                 curve.sent = len(curve.points)
 
-        return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen, "absent": self.absent()}
+        return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen, "absent": self.absent() or self.held_up()}
 
 
 def _doing(progress: Progress) -> tuple[str, str]:
