@@ -128,7 +128,7 @@ figures.matrix_cuts(32, 64, 256, 64, 4)
 # ## f and g
 #
 # A pair of cut layers needs the other ranks in two places only. Megatron-LM calls them **f** and **g**. f stands before `up`,
-# where x enters: forwards it passes x on as it is. g stands behind `down`, where each rank has a summand of y: forwards it adds
+# where x enters: forwards it passes x on as it is. g stands after `down`, where each rank has a summand of y: forwards it adds
 # the summands up. What each does backwards is for you to find out.
 #
 # In PyTorch, a `torch.autograd.Function` defines both directions of a step: `forward` and `backward`. Here is one that changes
@@ -183,10 +183,10 @@ lab.predict(
 # rank can do another's work here. A class that you write inside the function sees its `fabric`.
 #
 # <details><summary>Hint 1</summary>Every rank uses the whole x for a part of the work, so it finds only a summand of x's
-# gradient: what must f do backwards? Behind g every rank has the whole y, and the same loss: does y's gradient lack
+# gradient: what must f do backwards? After g every rank has the whole y, and the same loss: does y's gradient lack
 # anything?</details>
 # <details><summary>Hint 2</summary><code>all_reduce</code> overwrites its argument. Give it a <code>clone()</code>: the original
-# may still be needed. Add <code>down_bias</code> behind g: before it, every rank would add it once.</details>
+# may still be needed. Add <code>down_bias</code> after g: before it, every rank would add it once.</details>
 
 # %% tags=["exercise:parallel_mlp"]
 # Exercise 12.1: an MLP of shards, with f and g

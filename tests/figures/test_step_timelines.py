@@ -47,6 +47,13 @@ def test_the_alt_text_says_how_long_and_how_much_of_it_inside():
     assert alt.endswith("hooks: 3 s, 50 % of the time on the network inside backward.")
 
 
+@pytest.mark.parametrize(("steps", "which"), [(1, "one rank, one step"), (2, "one rank, the step of middle length")])
+def test_the_caption_calls_a_step_the_middle_one_only_where_there_are_several(steps, which):
+    ends = [(0, 10 * s + 2.0, 10 * s + 3.0) for s in range(steps)]
+    picture = figures.overlaps({"hooks": trace(*ends, steps=steps)}, 2, "How much of it is inside?")
+    assert which in [text.get_text() for text in picture.texts]
+
+
 def test_a_form_not_yet_written_keeps_its_row():
     unwritten = SimpleNamespace(state="not yet", not_yet="Exercise 11.3")
     picture = figures.overlaps({"one": trace((0, 1.0, 3.0)), "two": unwritten}, 2, "Which?")

@@ -195,6 +195,12 @@ def gathers_the_weights(fabric, task):
 answers.mistake("also_gathers_the_hidden_layer",
     {"return g": "all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))\nreturn g"},
     "the values are right, but all ranks together sent", "bytes of two all-reduces a step")
+answers.mistake("averages_x_on_the_way_in", {
+    "f(fabric, x)":
+        "TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()) / fabric.world_size, lambda g: all_reduce(fabric, g.clone()))",
+}, "the values are right, but all ranks together sent", "Which is the third all-reduce? x is the same on all ranks")
+answers.mistake("never_uses_the_first_bias", {"up, up_bias).relu()": "up).relu()"},
+    "A weight has no gradient", "Either forward does not use it")
 # Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages.
 answers.mistake("adds_up_the_gradient_of_the_bias", {
     "+ down_bias":

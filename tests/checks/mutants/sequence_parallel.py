@@ -126,6 +126,15 @@ answers.mistake("cuts_the_gradient_of_what_was_gathered", {
         hidden = F.linear(whole
     """,
 }, "x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter them")
+answers.mistake("averages_the_gradient_of_what_was_gathered", {
+    "hidden = F.linear(gather(fabric, normed)": """
+        n = fabric.world_size
+        whole = TwoWays.apply(normed, lambda x: gathered(fabric, x), lambda grad: scattered(fabric, grad) / n)
+        hidden = F.linear(whole
+    """,
+}, "x's gradient in step 1", "The gathered tokens' gradient was divided by the number of ranks", "do not average")
+answers.mistake("norms_without_scale_and_shift", {"shared(fabric, scale), shared(fabric, shift)": "None, None"},
+    "A weight has no gradient", "Either forward does not use it")
 answers.mistake("cuts_the_products", {
     "return x + scatter(fabric, F.linear(hidden, down))": """
         cut = TwoWays.apply(F.linear(hidden, down), lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))

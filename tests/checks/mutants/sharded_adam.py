@@ -124,6 +124,15 @@ answers.mistake("keeps_the_full_state", {
 answers.mistake("all_reduces_the_gradient",
     {"reduce_scatter(fabric, gradient)": "own(fabric, all_reduce(fabric, gradient))"},
     "the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
+answers.mistake("gathers_into_another_tensor", {
+    "    all_gather(fabric, weights)": "    weights = all_gather(fabric, weights.clone())\n    mine = own(fabric, weights)",
+}, "Only the first step is in `weights`", "give it no copy")
+answers.mistake("divides_the_rate", {"state, learning_rate)": "state, learning_rate / fabric.world_size)"},
+    "The learning rate was divided by the number of ranks")
+answers.mistake("divides_the_rate_and_not_the_sum", {
+    "reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)":
+        "reduce_scatter(fabric, gradient), state, learning_rate / fabric.world_size)",
+}, "The gradients were added up, and the learning rate was divided", "Divide the sum")
 # Adam hardly notices: its step does not depend on the gradient's scale.
 answers.mistake("forgets_to_divide",
     {"reduce_scatter(fabric, gradient) / fabric.world_size": "reduce_scatter(fabric, gradient)"},

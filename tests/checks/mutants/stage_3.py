@@ -137,6 +137,15 @@ answers.mistake("waits_at_once", {
     "weight, coming = coming.wait(), begin(k + 1)": "weight, coming = coming, begin(k + 1)",
     "weight, coming = coming.wait(), begin(k - 1)": "weight, coming = coming, begin(k - 1)",
 }, "waits for layer 1 (forwards in step 1) before it works on the current layer", "only then wait")
+# In one direction alone: half of the gathers are hidden.
+answers.mistake("waits_at_once_forwards_alone", {
+    "inputs, coming = [], begin(0)": "inputs, coming = [], begin(0).wait()",
+    "weight, coming = coming.wait(), begin(k + 1)": "weight, coming = coming, begin(k + 1).wait() if k + 1 in layers else None",
+}, "waits for layer 1 (forwards in step 1) before it works on the current layer", "only then wait")
+answers.mistake("waits_at_once_backwards_alone", {
+    "grad, coming = x - target, begin(layers[-1])": "grad, coming = x - target, begin(layers[-1]).wait()",
+    "weight, coming = coming.wait(), begin(k - 1)": "weight, coming = coming, begin(k - 1).wait() if k else None",
+}, "waits for layer 2 (backwards in step 1) before it works on the current layer", "only then wait")
 answers.mistake("keeps_what_it_gathered", {
     "inputs, coming = [], begin(0)": "inputs, wholes, coming = [], [], begin(0)",
     "inputs.append(x)": "inputs.append(x)\nwholes.append(weight)",

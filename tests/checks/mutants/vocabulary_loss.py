@@ -125,8 +125,20 @@ answers.mistake("misses_the_first_word", {"0 <= word < own": "0 < word < own"},
     "The right word's logit is missing where it is the first of a rank's words", of=REDUCED)
 answers.mistake("takes_targets_for_columns", {"local = targets - first": "local = targets"},
     "column 0 of `logits` is the word `first`")
+answers.mistake("misses_the_last_word", {"0 <= word < own": "0 <= word < own - 1"},
+    "The right word's logit is missing where it is the last of a rank's words", of=REDUCED)
 answers.mistake("thinks_that_parts_are_equal", {"local = targets - first": "local = targets - fabric.rank * logits.shape[1]"},
-    "expected a loss of", harmless_at=(1,))
+    "Ranks have different numbers of words: take `first`", harmless_at=(1,))
+answers.mistake("never_adds_the_highest_again", {"log_sum = top + (sums": "log_sum = (sums"},
+    "A token's highest logit was subtracted before exp, and not added again")
+answers.mistake("gives_the_loss_of_its_own_targets", {
+    "loss = (log_sum - right.sum(dim=0)).mean()": "loss = (log_sum - right.sum(dim=0))[mine].sum() / len(targets)",
+}, "Only the tokens whose right word this rank has are in it")
+answers.mistake("gives_the_mean_of_its_own_targets", {
+    "loss = (log_sum - right.sum(dim=0)).mean()": "loss = (log_sum - right.sum(dim=0))[mine].sum() / max(1, mine.sum())",
+}, "This is the mean over the tokens whose right word this rank has")
+answers.mistake("makes_zeros_of_float32", {"facts = logits.new_zeros(": "facts = torch.zeros("},
+    "source and destination dtypes match", "make it with logits.new_zeros")
 answers.mistake("looks_up_every_target", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local]",
 }, "out of bounds", "maybe not this one")

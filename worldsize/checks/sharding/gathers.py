@@ -59,7 +59,10 @@ class LayerGathers:
         return None
 
     def not_ahead(self) -> Complaint:
-        """Return a complaint if a gather begins after the previous layer's work does, or if most arrive before it."""
+        """Return a complaint if a gather begins after the previous layer's work does, or if most arrive before it.
+
+        Most is over half of a rank's gathers, or over two thirds in one direction.
+        """
         complaint = self._unread()
         if complaint:
             return complaint
@@ -75,12 +78,16 @@ class LayerGathers:
 
         for rank, spans in enumerate(self._spans):
             own = [g for g in ahead if g.rank == rank]
-            early = [g for g in own if g.arrived_s < spans[g.work - 1].start_s]
-            if 2 * len(early) > len(own):  # most, not any: a helper thread may receive some early
-                return (
-                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the "
-                    f"current layer: begin the gather, work, and only then wait."
-                )
+            forwards = [g for g in own if self._is_forwards(g.work)]
+            backwards = [g for g in own if not self._is_forwards(g.work)]
+            # most, not any: a helper thread may receive some early, and in one direction there are fewer of them
+            for gathers, share in ((own, 1 / 2), (forwards, 2 / 3), (backwards, 2 / 3)):
+                early = [g for g in gathers if g.arrived_s < spans[g.work - 1].start_s]
+                if len(early) > share * len(gathers):
+                    return (
+                        f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the "
+                        f"current layer: begin the gather, work, and only then wait."
+                    )
         return None
 
     def _unread(self) -> Complaint:
@@ -130,6 +137,8 @@ class LayerGathers:
         return f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)})"
 
     def _where(self, work: int) -> str:
-        step, k = divmod(work, len(self._works))
-        way = "forwards" if k < self._layers else "backwards"
-        return f"{way} in step {step + 1}"
+        way = "forwards" if self._is_forwards(work) else "backwards"
+        return f"{way} in step {work // len(self._works) + 1}"
+
+    def _is_forwards(self, work: int) -> bool:
+        return work % len(self._works) < self._layers

@@ -97,6 +97,8 @@ class AdamSlip:
     """A known mistake in Adam; the defaults are no mistake. `gathers` says when the weights are gathered."""
 
     gathers: Literal["after", "before", "in the end", "never"] = "after"
+    rebound: bool = False  # after the first step another tensor is gathered into, and stepped
+    rate_divided: bool = False  # by the number of ranks
     gradient: Literal["mean", "sum", "own", "mean of means"] = "mean"
     anew: bool = False
     into_a_copy: bool = False
@@ -148,7 +150,8 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
     means = list(map(np.zeros_like, cut(task.weights, n)))
     squares = list(map(np.zeros_like, means))
 
-    for step in range(1, task.steps + 1):
+    rate = task.rate / n if slip.rate_divided else task.rate
+    for step in range(1, 2 if slip.rebound else task.steps + 1):
         at = own_alone(task.weights, n) if slip.ahead else held
         made = [task.gradients[r][step - 1] + task.pull * np.nan_to_num(at[r]) for r in range(n)]
         if slip.gathers == "before":
@@ -166,7 +169,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
             number = 1 if slip.anew else step  # for the bias correction
             upright = np.sqrt(squares[r] / (1 - BETAS[1] ** number)) + EPSILON
             if not slip.into_a_copy:
-                cut(held[r], n)[r][...] -= task.rate * means[r] / (1 - BETAS[0] ** number) / upright
+                cut(held[r], n)[r][...] -= rate * means[r] / (1 - BETAS[0] ** number) / upright
 
         if slip.gathers == "after" or (slip.gathers == "in the end" and step == task.steps):
             held = [_gathered(held)] * n
@@ -194,6 +197,17 @@ _SLIPS = {
     AdamSlip(gathers="never"): (
         "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
         "weights of all parts, not their changes."
+    ),
+    AdamSlip(gathers="never", rebound=True): (
+        "Only the first step is in `weights`: after it another tensor was gathered into and stepped. all_gather(fabric, weights) "
+        "fills `weights` in place: give it no copy."
+    ),
+    AdamSlip(rate_divided=True): (
+        "The learning rate was divided by the number of ranks. Only the gradients are averaged: the rate stays as it is."
+    ),
+    AdamSlip(gradient="sum", rate_divided=True): (
+        "The gradients were added up, and the learning rate was divided by the number of ranks: Adam divides by the gradients' "
+        "own size, so that is no mean. Divide the sum."
     ),
     AdamSlip(gathers_first=True): (
         "The weights were gathered before the first step, when the other ranks' parts are NaN and no rank needs them. Gather "

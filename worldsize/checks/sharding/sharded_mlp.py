@@ -203,6 +203,8 @@ def block_on_ranks(
         of_tokens, to_share = [], []
         for r in range(n):
             of_normed = cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r]
+            if mistake.gradient_divided:
+                of_normed = of_normed / n
             if mistake.residual == "normed":
                 of_normed = of_normed + straight[r]
             of_own, of_scale, of_shift = norms[r].backward(own[r], of_normed)

@@ -7,7 +7,7 @@ Weights have shape [outputs, inputs], as in torch: the papers' "columns", for x 
 "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -147,8 +147,8 @@ _ADVICE = {
         "units. Do not cut it again."
     ),
     "'float' and 'NoneType'": (
-        "A weight has no gradient: autograd does not follow messages. Inside forward, apply a Function or TwoWays that "
-        "defines the way back."
+        "A weight has no gradient. Either forward does not use it, or a message lies between it and y, and autograd does not "
+        "follow messages: inside forward, apply a Function or TwoWays that defines the way back."
     ),
     "modified inplace": "train changes the weights in place after each step: apply f to them inside forward, at each step anew.",
 }
@@ -241,6 +241,10 @@ BLOCK_SLIPS = _SLIPS | {
         "All ranks hold the weight whole, and each rank's own tokens give a summand of its gradient. Add the summands up, do "
         "not average them."
     ),
+    Mistake(gradient_divided=True): (
+        "The gathered tokens' gradient was divided by the number of ranks: each rank's gradient is a summand. Reduce-scatter "
+        "adds up; do not average."
+    ),
     Mistake(f_on_x=True): (
         "All ranks' gradients of x were added up, as in Exercise 12.1: here x is this rank's own tokens, and so is its gradient. "
         "Leave f out there."
@@ -261,6 +265,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
     x, steps = batches[0][0], len(batches)
     # one device's final weights, as shards
     end = MlpWeights(*(w[0] for w in right.weights)).cut(n)
+    all_reduce_bytes = steps * 2 * (n - 1) * x.nbytes  # one in each step
     expected = {
         "y": {f"y of step {k}": [y[0]] * n for k, y in enumerate(right.y, 1)},
         "grad_x": {f"the gradient of x in step {k}": [g[0]] * n for k, g in enumerate(right.grad_x, 1)},
@@ -270,7 +275,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], up {list(weights.up.shape)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
-        needed=_bytes(steps * 2 * 2 * (n - 1) * x.nbytes, "two all-reduces a step"),  # each of 2 (n − 1) · x.nbytes
+        needed=_bytes(2 * all_reduce_bytes, "two all-reduces a step", {3 * all_reduce_bytes: _THIRD}),
     )
 
 
@@ -307,11 +312,14 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
     )
 
 
-def _bytes(size_bytes: int, what: str, spared_bytes: int = 0) -> NeededBytes:
+_THIRD = "Which is the third all-reduce? x is the same on all ranks, and so is y's gradient: neither needs a message."
+
+
+def _bytes(size_bytes: int, what: str, mistakes: Mapping[int, str] | None = None, spared_bytes: int = 0) -> NeededBytes:
     return NeededBytes(
         size_bytes,
         what,
-        {size_bytes // 2: "Do you send float32? All tensors are float64 here."},
+        {size_bytes // 2: "Do you send float32? All tensors are float64 here.", **(mistakes or {})},
         "Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of a sum, "
         "half of an all-reduce is enough.",
         "A sum over the ranks is missing.",

@@ -102,6 +102,7 @@ _NO_WORDS = "A rank may have no word: then its highest logit is -inf, and its su
 _ADVICE = {
     "Expected reduction dim": _NO_WORDS,
     "max(): Expected": _NO_WORDS,
+    "source and destination dtypes match": "A new tensor is float32 unless you say otherwise: make it with logits.new_zeros(…).",
     "out of bounds": "`targets` are words of the whole vocabulary; this rank has the words from `first` on, maybe not this one.",
 }
 
@@ -141,13 +142,14 @@ class WordsSlip:
     """A known mistake in loss or gradient; the defaults are no mistake."""
 
     # "own": each rank subtracts its own, and adds the sums unscaled; "unscaled": likewise, and then adds the highest of all;
-    # "none": no maximum is subtracted
+    # "none": no maximum is subtracted; "not added": the sum's log alone
     maximum: str = "of all"
     sums: str = "of all"  # or "own"
-    # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`; "largest": no sum;
-    # "clamped": ranks without the word tell their nearest word's
+    # "own": not exchanged; "below"/"short"/"above": a border word missed or doubled; "unshifted": no `first`; "even": `first`
+    # worked out; "largest": no sum; "clamped": ranks without the word tell their nearest word's
     right: str = "of all"
-    # or "sum"; "of own": each rank averages its own target words, then the ranks average; "of ranks": divided by their number
+    # or "sum"; "of own": each rank averages its own target words, then the ranks average; "of ranks": divided by their number;
+    # "own part"/"own": the sum over its own target words, divided by all tokens or by these, and not exchanged
     mean: str = "of tokens"
     hot: str = "own"  # "none": nothing is subtracted; "clamped": 1 in every row, at the nearest own word
     divided: str = "tokens"  # what the gradient is divided by: "tokens", "nothing", "tokens and ranks", "own" target words
@@ -165,6 +167,10 @@ def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarr
             mine = _mine(task, rank)
             means.append(by_token[mine].mean() if mine.any() else 0.0)
         return [np.mean(means)] * task.world_size
+    if slip.mean in ("own part", "own"):
+        mine = [_mine(task, rank) for rank in range(task.world_size)]
+        divisors = [len(own) if slip.mean == "own part" else max(1, own.sum()) for own in mine]
+        return [by_token[own].sum() / by for by_token, own, by in zip(made, mine, divisors, strict=True)]
     if slip.mean == "of ranks":
         return [by_token.mean() / task.world_size for by_token in made]
     return [by_token.mean() for by_token in made]
@@ -187,7 +193,8 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
 
         sums = [np.exp(part - top[:, None]).sum(axis=1) for part in parts]
         of_all = np.sum(sums, axis=0)
-        return [top + np.log(own if slip.sums == "own" else of_all) for own in sums]
+        shift = 0.0 if slip.maximum == "not added" else top
+        return [shift + np.log(own if slip.sums == "own" else of_all) for own in sums]
 
 
 def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
@@ -197,7 +204,9 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
         part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]
         if slip.right == "unshifted":
             local = task.targets
-        lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above")
+        if slip.right == "even":
+            local = task.targets - rank * task.words[rank]
+        lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above") - (slip.right == "short")
         mine = ((local >= lowest) & (local < end) | (slip.right == "clamped")) & (task.words[rank] > 0)
         column = np.clip(local, 0, max(task.words[rank] - 1, 0))
         logits.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
@@ -217,6 +226,10 @@ _LOSS_SLIPS = {
         "Each rank subtracted its own words' highest logit, and the sums were added unscaled: multiply a rank's sum by e to the "
         "power of its highest logit minus that of all ranks."
     ),
+    WordsSlip(maximum="not added"): (
+        "A token's highest logit was subtracted before exp, and not added again: log Σ e^z is the highest logit plus the log of "
+        "the sum that you have."
+    ),
     WordsSlip(right="clamped"): (
         "Ranks that do not have the right word told the logit of their nearest word, and all were added up: such a rank tells 0."
     ),
@@ -234,6 +247,10 @@ _LOSS_SLIPS = {
         "including, first + its number of words."
     ),
     WordsSlip(right="below"): "The right word's logit is missing where it is the first of a rank's words.",
+    WordsSlip(right="short"): "The right word's logit is missing where it is the last of a rank's words.",
+    WordsSlip(right="even"): (
+        "A rank's own words were taken to begin at rank times their number. Ranks have different numbers of words: take `first`."
+    ),
     WordsSlip(right="unshifted"): (
         "`targets` are words of the whole vocabulary: column 0 of `logits` is the word `first`, so look at targets - first."
     ),
@@ -241,6 +258,10 @@ _LOSS_SLIPS = {
     WordsSlip(mean="of ranks"): (
         "It was divided by the number of ranks, too: every token is in it once, so divide by the tokens alone."
     ),
+    WordsSlip(mean="own part"): (
+        "Only the tokens whose right word this rank has are in it: every rank needs the mean over all tokens."
+    ),
+    WordsSlip(mean="own"): "This is the mean over the tokens whose right word this rank has, not over all tokens.",
     WordsSlip(mean="of own"): (
         "This is a mean of the ranks' means, each over the tokens whose right word that rank has: the ranks' counts differ."
     ),

@@ -91,9 +91,13 @@ def overlaps(
         return base.not_yet(waiting[-1])
 
     rows: dict[str, StepTimeline | None] = dict.fromkeys(runs)
+    which = "one rank, one step"
     for name, of in runs.items():
         if not waits_for(of):
-            rows[name] = middle_step(getattr(of, "trace", of), rank, works_a_step)
+            trace = getattr(of, "trace", of)
+            rows[name] = middle_step(trace, rank, works_a_step)
+            if len(steps(trace, rank, works_a_step)) > 1:
+                which = "one rank, the step of middle length"
     written = base.written(rows)
     longest_s = ended_s(written.values())
     scale, unit = units.time_unit(longest_s)
@@ -101,7 +105,7 @@ def overlaps(
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # constrained layout finds no room in a picture of one row
     statement = finding(written, whole_step)
-    head_in = heading.head(picture, asks, statement, "one rank, the step of middle length")
+    head_in = heading.head(picture, asks, statement, which)
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
     picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
