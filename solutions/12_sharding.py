@@ -179,8 +179,8 @@ lab.predict(
 )
 
 # %% [markdown]
-# A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole. No
-# rank can do another's work here. A class that you write inside the function sees its `fabric`.
+# Of `up`, of its bias and of `down` a rank is handed its own shard alone: rows of `up` and of the bias, columns of `down`. So no
+# rank can do another's work here. x and `down_bias` are whole. A class that you write inside the function sees its `fabric`.
 #
 # <details><summary>Hint 1</summary>Every rank uses the whole x for a part of the work, so it finds only a summand of x's
 # gradient: what must f do backwards? After g every rank has the whole y, and the same loss: does y's gradient lack
@@ -350,8 +350,8 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 # %% [markdown]
 # ## Sequence parallelism
 #
-# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens, and
-# keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
+# Between the cut pairs lie norms, dropouts and the residual connections. There every rank does the same work on the same tokens,
+# and keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
 # **all-gather**. After it, a rank needs the sum for its own tokens only: a **reduce-scatter**. Does that send more bytes than f
 # and g?
 
@@ -426,6 +426,9 @@ figures.messages(forwards(tokens_run), in_steps=True)
 # The picture shows the messages of the forward pass. Where does the all-gather end and the reduce-scatter begin? The backward
 # pass sends both once more, and then all-reduces the gradients of `scale`, `shift` and `down_bias`.
 #
+# <details><summary>Compare</summary>In the middle. In the all-gather a rank sends its own tokens straight to one rank after the
+# other; in the reduce-scatter sums travel round the ring.</details>
+#
 # A ring all-reduce is a reduce-scatter and then an all-gather (Lab 06). So f and g send the same bytes; here the two halves
 # stand apart, and between them a rank works on its own tokens alone. The three small all-reduces come on top; the measured
 # ratio leaves them out. If no bytes are saved, what is the gain?
@@ -478,7 +481,8 @@ figures.stacks(
 # %% [markdown]
 # To keep only its own tokens, a rank gathers all tokens again in the backward pass (`GatheredLinear` in
 # `worldsize/pytorch/transformer_shard.py`): it saves memory, and sends more. With long sequences the term with $s^2$ outgrows
-# all others; it is also the cheapest to compute a second time. To do so is called **selective recomputation**.
+# all others; it is also the cheapest to compute a second time. To do so is called **selective recomputation**. FlashAttention
+# does it inside one kernel, and never stores the term at all.
 
 # %% [markdown]
 # ## The loss, cut by words
@@ -488,7 +492,7 @@ figures.stacks(
 # over *all* words. One way: gather the logits of all ranks, and let PyTorch do the rest. How much does that send?
 
 # %%
-asks = f"{words} words on {ranks} ranks, {tokens} tokens, float32: how many MB does each rank send to gather all logits?"
+asks = f"{words:,} words on {ranks} ranks, {tokens} tokens, float32: how many MB does each rank send to gather all logits?"
 lab.predict("logits", asks, "MB")
 
 # %% [markdown]
@@ -897,8 +901,17 @@ apart = {"`adam` by hand": launch(by_hand, 1, args=(1e-3, 0.1))[0]}
 if yours_on_one.state == "done":
     apart["yours, with AdamW inside"] = yours_on_one[0][0]
 for name, weights in apart.items():
-    differs = ((weights - one[0][0]).abs() / one[0][0].abs().clamp(min=1e-30)).max()
-    print(f"{name}: differs from AdamW on one rank by {float(differs):.0e} of a weight at most")
+    differs = (weights - one[0][0]).abs()
+    shares = differs / one[0][0].abs().clamp(min=1e-30)
+    where = f" (of {float(one[0][0][shares.argmax()].abs()):.0e})" if differs.any() else ""
+    print(f"{name}: differs from AdamW on one rank by {float(differs.max()):.0e} at most, and by {float(shares.max()):.0e} of a "
+          f"weight at most{where}")
+
+# %% [markdown]
+# **In one sentence:** both compute the same formula, so why does `adam` by hand differ?
+#
+# <details><summary>Compare</summary>Its operations come in another order, so their last digits round differently; and of a
+# weight near 0 even that is a large share.</details>
 
 # %% [markdown]
 # ## Two stages more
@@ -933,8 +946,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# These are the numbers of figure 1 in the ZeRO paper. Here they are as a picture: one panel per stage, one column per rank.
-# Which stage takes most away?
+# These are the numbers of figure 1 in the ZeRO paper. Here is the same model on 8 ranks: one panel per stage, one column per
+# rank. Which stage takes most away?
 
 # %%
 figures.zero_stages(big, 8)
@@ -1185,7 +1198,7 @@ figures.overlaps(steps_of, 2 * stack_layers, "Which way sends a layer while anot
 
 # %%
 layer_bytes = [stack_bytes / stack_layers] * stack_layers
-least = {"own parts": stack_bytes / 2, "two layers whole": sharding.whole_in_stage_3(layer_bytes)}
+least = {"own parts": stack_bytes / 2, "besides, at the peak": sharding.whole_in_stage_3(layer_bytes)}
 
 def peaks(fn):
     run = launch(fn, 2, args=(0.0, LiveBytes))
@@ -1196,11 +1209,15 @@ def peaks(fn):
         found[f"rank {rank}"] = {"own parts": stack_bytes / 2, "besides, at the peak": peak - stack_bytes / 2}
     return found
 
-copies = {"every rank": {"own parts": stack_bytes, "gradients": stack_bytes}}
-figures.stacks(
-    {"least, by formula": {"every rank": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs), "copies, by formula": copies},
-    "How much is there at the fullest moment of a step?",
-)
+copies = {"every rank": {"own parts": stack_bytes, "besides, at the peak": stack_bytes}}
+groups = {
+    "least, by formula: own parts and two whole layers": {"every rank": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs),
+    "copies, by formula: all weights and their gradients": copies,
+}
+fullest = {name: max(sum(row.values()) for row in rows.values()) / 1e6 for name, rows in groups.items() if rows}
+told = ", ".join(f"{name} {fullest[name]:.2f} MB" for name in ("yours", "FSDP2") if name in fullest)
+answer = f"{told}; copies would have {2 * stack_bytes / 1e6:.2f} MB"
+figures.stacks(groups, figures.answered("How much is there at the fullest moment of a step?", answer))
 
 # %% [markdown]
 # On top of the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers
@@ -1217,7 +1234,7 @@ for name, run in runs.items():
         print(f"{name}: {each:.2f} times the bytes that copies send in a step")
 
 # %% [markdown]
-# **In one sentence:** one more all-gather in each step, and everyone uses FSDP all the same. Why?
+# **In one sentence:** one more all-gather in each step, and FSDP is widely used all the same. Why?
 #
 # <details><summary>Compare</summary>The next layer's gather runs while this layer computes, so on fast links it is hidden; and
 # the memory that FSDP frees holds a larger model or a larger batch. Cutting layers (tensor, pipeline) or recomputing
@@ -1325,6 +1342,8 @@ for name, stage in stage_of.items():
 # %% [markdown]
 # In stage 2's formula the weights are whole all the time. FSDP with `reshard_after_forward=False` keeps them whole from the
 # forward to the backward pass: where in the picture do you see them?
+#
+# <details><summary>Compare</summary>In “besides, at the peak”, which is larger there than with FSDP.</details>
 
 # %% [markdown]
 # Now what they send. The record has every collective of every rank, and the bytes that went in. Round a ring an
@@ -1333,23 +1352,25 @@ for name, stage in stage_of.items():
 
 # %%
 def second_step(name):
-    """The record of the second of this way's two steps."""
-    number = 2 * list(ways).index(name) + 1
-    forwards = [[s for s in run.trace.spans if s.rank == r and s.label == "forward"] for r in range(ranks)]
-    start_s, *after = [min(spans[k].start_s for spans in forwards) for k in range(number, 2 * len(ways))]
-    return run.trace.between(start_s, after[0] if after else float("inf"))
+    """The record of rank 0's passes in the second of this way's two steps, without `full_tensor` after them."""
+    own = [s for s in run.trace.spans if s.rank == 0 and s.label in ("forward", "backward")]
+    forward, backward = own[4 * list(ways).index(name) + 2 :][:2]
+    return run.trace.between(forward.start_s, backward.end_s)
 
 def sent_in(trace):
     """What rank 0 sends, by collective."""
     found = {}
     for c in trace.collectives:
-        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):  # not what the next way sets up
+        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):  # no broadcast of DDP's
             op = c.op.removesuffix("_single").replace("_", "-")
             found[op] = found.get(op, 0) + sharding.bytes_sent_by(c.op, c.size_bytes, ranks)
     return found
 
 # %%
 traffic = {name: sent_in(second_step(name)) for name in ways}
+totals = {name: sum(parts.values()) for name, parts in traffic.items()}
+most = max(totals, key=totals.get)
+asks = "Who sends most in a step, and how much more?"
 figures.stacks(
     {
         name: {
@@ -1358,12 +1379,13 @@ figures.stacks(
         }
         for name, stage in stage_of.items()
     },
-    "Who sends most in a step, and how much more?", "sent in a step",
+    figures.answered(asks, f"{most}, {totals[most] / totals['DDP']:.2f} times what DDP sends"), "sent in a step",
 )
 
 # %% [markdown]
 # If the figures are a little above the formula: the number of ranks may not divide the last layer's 10 rows, and FSDP pads
-# them. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, in order.
+# them. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, counted. (DDP's
+# broadcasts: before the second step its ranks agree on new buckets.)
 
 # %%
 def passes(step):
@@ -1405,7 +1427,7 @@ world.push(shapes=shapes)
 print(world.setup)
 
 # %%
-lab.predict("last_rows", f"The last layer has {shapes[-1]} rows, for {ranks} ranks. How many has the last rank?", "rows")
+lab.predict("last_rows", f"The last layer has {shapes[-1]} rows, for {ranks} ranks. How many has the last rank?", "")
 
 # %%
 # %%ranks
@@ -1514,7 +1536,8 @@ if run.state == "done":
     sent_to = {other: sum(t.size_bytes for t in run.trace.transfers if (t.src, t.dst) == (0, other)) for other in (1, 2)}
     lab.measure("column", 100 * sent_to[2] / sum(sent_to.values()))
     print(f"largest difference from one rank in three steps: {apart:.0e}")
-    print(f"in a step rank 0 sends {sent_to[1] / 3e3:.1f} kB along its row, {sent_to[2] / 3e3:.1f} kB along its column")
+    print(f"in a step rank 0 sends {sent_to[1] / 3e3:.1f} kB along its row, {sent_to[2] / 3e3:.1f} kB along its column; "
+          "the picture has all three steps")
 figures.links(run)
 
 # %% [markdown]
@@ -1571,9 +1594,9 @@ for batch in (32, many_tokens):
 lab.measure("columns", took_s["columns"] / took_s["rows"])
 
 # %% [markdown]
-# Whatever sends more belongs on the fast links. Large runs have far more tokens than the turning point, so there it is tensor
-# parallelism. And even with equal bytes a layer must wait for its all-reduces, while gradients can travel during backward. So in
-# large runs the ranks that cut layers are inside one machine, and the copies are on different machines.
+# Whatever sends more belongs on the fast links. In large runs that is tensor parallelism, because they have far more tokens than
+# the turning point. And even with equal bytes a layer must wait for its all-reduces, while gradients can travel during backward.
+# So in large runs the ranks that cut layers are inside one machine, and the copies are on different machines.
 
 # %% [markdown]
 # FSDP2 takes a mesh of two dimensions, too. It cuts the weights along one and copies the shards along the other: **hybrid

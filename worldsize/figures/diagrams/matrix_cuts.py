@@ -44,7 +44,7 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     x = _sign(ax, x, "·")
     x = _matrix(ax, x, "downᵀ", hidden, outputs, unit, n, "rows")
     x = _sign(ax, x, "→")
-    x = _matrix(ax, x, "y", batch, outputs, unit, n, "sum")
+    x = _matrix(ax, x, "y" if n == 1 else f"y: {n} summands", batch, outputs, unit, n, "sum")
 
     ax.set_xlim(-0.05, x + 0.05)
     ax.set_ylim(-TALLEST / 2 - 0.5, TALLEST / 2 + 0.35)
@@ -78,7 +78,7 @@ def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float,
             left, wide = x + rank * width / n, width / n
         elif cut == "rows":
             bottom, high = height / 2 - (rank + 1) * height / n, height / n
-        elif cut == "sum":  # every rank has the whole sum: one behind the other
+        elif cut == "sum":  # every rank has a summand of the whole shape: one behind the other
             left, bottom = x + 0.07 * rank, bottom - 0.07 * rank
         ax.add_patch(Rectangle((left, bottom), wide, high, zorder=2 + n - rank, **look))
 
