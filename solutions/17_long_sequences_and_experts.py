@@ -9,7 +9,7 @@
 # (all-to-all). Lab 12 helps.
 
 # %% [markdown]
-# ![Timeline of 4 ranks over 230 ms: rank 0 waits most, 57 % of the time; rank 3 least, 0 %.](../labs/covers/17.png)
+# ![Timeline of 4 ranks over 230 ms: rank 3 holds the others up 19 % of the time; rank 0 waits most, 57 …](../labs/covers/17.png)
 
 # %%
 # Set-up: the tools of this lab

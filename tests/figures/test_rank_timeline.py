@@ -77,6 +77,15 @@ def test_a_marked_span_is_named_in_its_bar():
     assert "forward" in [text.get_text() for text in figures.timeline(UNEVEN).axes[0].texts]
 
 
+def test_declared_work_is_named_by_its_time_in_three_digits_where_no_arrow_strikes_it_out():
+    declared = Span(0, "compute", 0.0, 0.065536, "0.065536 s declared", declared=True)
+    sent = Trace(2, (Transfer(1, 0, 8, 0.0, 0.065),), (declared, Span(1, "compute", 0.0, 0.01)))
+    ax = figures.timeline(sent).axes[0]
+    named = next(text for text in ax.texts if text.get_text() == "65.5 ms declared")
+    assert named.get_bbox_patch() is not None
+    assert named.get_zorder() > max(patch.get_zorder() for patch in ax.patches)
+
+
 def test_each_kind_has_a_colour_and_none_a_hatch():
     everything = trace((0, "compute", 0, 1), (0, "recv", 1, 2), collectives=[("all_reduce", 8, 0, 2, 3)], world_size=1)
     patches = figures.timeline(everything).axes[0].patches

@@ -23,7 +23,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, holdups
 from worldsize.figures.frame.inputs import began_s, ended_s, waits_for
-from worldsize.trace import joined, waits
+from worldsize.trace import Span, joined, waits
 
 KINDS = ("compute", "wait", "send", "recv", "collective")
 LAYERS = ("compute", "wait", "collective")  # each covers those before it
@@ -45,6 +45,7 @@ MOST_ARROWS = 200
 HEAD_IN = 0.055  # of an arrow
 LEFT_IN, RIGHT_IN, TOP_IN, BOTTOM_IN = 0.7, 1.1, 0.62, 0.5
 LABEL_CHARACTER = 0.0105  # of the width
+DECLARED = " s declared"  # ends the label that a fabric gives to declared work
 MOST_LABELS = 60  # on one rank
 MOST_TOLD = 8  # ranks in the alt text
 MOST_GROUPS = 3
@@ -71,7 +72,7 @@ def bars(trace: Any) -> list[Bar]:
     Waits come from `trace.waits`. A wait that was recorded as a span keeps its label, and may lie inside a longer one
     without.
     """
-    events = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
+    events = [Bar(s.rank, s.kind, s.start_s, s.end_s, _label_of(s), s.ended) for s in trace.spans if s.kind in KINDS]
     events += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
     known = {(b.rank, b.start_s, b.end_s) for b in events if b.kind == "wait"}
     never_ended = {(b.rank, b.end_s) for b in events if not b.ended}
@@ -80,6 +81,12 @@ def bars(trace: Any) -> list[Bar]:
             if (rank, start_s, end_s) not in known:
                 events.append(Bar(rank, "wait", start_s, end_s, ended=(rank, end_s) not in never_ended))
     return sorted(events, key=lambda b: (b.start_s, -b.end_s))
+
+
+def _label_of(span: Span) -> str:
+    """Return a span's label; declared work tells its time with three digits."""
+    declared_s = span.label.removesuffix(DECLARED)
+    return f"{units.seconds(float(declared_s))} declared" if span.declared and declared_s != span.label else span.label
 
 
 def timeline(of: Any) -> Picture:
@@ -319,7 +326,10 @@ def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scal
     for b in named[:MOST_LABELS]:
         if len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
             x = ((b.start_s + b.end_s) / 2 - start_s) * scale
-            ax.text(x, b.rank - HALF - 0.02, b.label, ha="center", va="bottom", fontsize=tokens.TINY_PT, color=base.QUIET_INK)
+            ax.text(
+                x, b.rank - HALF - 0.02, b.label, ha="center", va="bottom", fontsize=tokens.TINY_PT, color=base.QUIET_INK,
+                bbox={"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.4}, zorder=4,  # no arrow strikes it out
+            )  # fmt: skip
 
 
 def _arrows(ax: Axes, picture: Picture, arrows: Sequence[tuple[float, float, int, int]]) -> None:

@@ -63,6 +63,9 @@ answers.mistake("a_generator", {"list(range(rank, length, world_size))": "(t for
     "got a generator (make it a list, which can be iterated twice)")
 answers.mistake("in_floats", {"list(range(rank, length, world_size))": "[float(t) for t in range(rank, length, world_size)]"},
     "expected whole numbers, got 0.0")
+answers.mistake("in_a_tensor_of_floats", {
+    "list(range(rank, length, world_size))": "torch.arange(rank, length, world_size).float()",
+}, "expected whole numbers, got 0.0")
 
 
 @answers.is_wrong("keys and values take memory on each rank, so share the tokens out evenly")

@@ -16,7 +16,7 @@ from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.exercise import exercise
 from worldsize.checks.kit.judge import Case, ranks_in_words
-from worldsize.checks.kit.values import is_row, is_whole, kind_in_words
+from worldsize.checks.kit.values import is_row, is_whole, kind_in_words, shown
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.formulas import attention
 from worldsize.units import count
@@ -62,7 +62,8 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
             if isinstance(token, bool | np.bool_):
                 return f"rank {rank}: expected the numbers of its tokens, got a mask: mask.nonzero().flatten() has them"
             if not is_whole(token):
-                return f"rank {rank}: expected whole numbers, got {token!r}"
+                plain = token.item() if isinstance(token, np.generic) else token
+                return f"rank {rank}: expected whole numbers, got {shown(plain)}"
             number = int(token)
             if not 0 <= number < length:
                 return f"rank {rank} owns token {number}: expected numbers from 0 to {length - 1}"
