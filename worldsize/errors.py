@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -21,6 +22,20 @@ from worldsize.failures import Failure
 
 if TYPE_CHECKING:  # a launch raises these errors, so it imports this module
     from worldsize.launch.run import Run
+
+
+SHOWN_COLUMNS = 96  # of JupyterLab at 1280 pixels, with the list of files open
+
+
+def _lines(text: str) -> list[str]:
+    """Return an error's text in lines that a cell has room for: a front end breaks a longer line within a word."""
+    rows = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        look = {"initial_indent": indent, "subsequent_indent": f"{indent}    "}
+        shown = textwrap.wrap(line.lstrip(), SHOWN_COLUMNS, break_long_words=False, break_on_hyphens=False, **look)
+        rows += shown or [""]
+    return rows
 
 
 class NotYet(NotImplementedError):
@@ -40,8 +55,8 @@ class LaunchError(RuntimeError):
         self.hint = hint
 
     def _render_traceback_(self) -> list[str]:
-        """Return the text that IPython shows in place of the launcher's own frames."""
-        return f"{type(self).__name__}: {self}".splitlines()
+        """Return the text that IPython shows in place of the launcher's own frames, in lines that a cell has room for."""
+        return _lines(f"{type(self).__name__}: {self}")
 
 
 class RankFailed(LaunchError):
@@ -61,7 +76,7 @@ class Deadlock(LaunchError):
     @override
     def _render_traceback_(self) -> list[str]:
         """Return the text that IPython shows, without the word "deadlock", which the class name already has."""
-        return f"{type(self).__name__}: {str(self).removeprefix('deadlock: ')}".splitlines()
+        return _lines(f"{type(self).__name__}: {str(self).removeprefix('deadlock: ')}")
 
 
 class RunTimedOut(LaunchError):
@@ -80,4 +95,4 @@ class Interrupted(KeyboardInterrupt):
         self.run = run
 
     def _render_traceback_(self) -> list[str]:
-        return f"{type(self).__name__}: {self}".splitlines()
+        return _lines(f"{type(self).__name__}: {self}")

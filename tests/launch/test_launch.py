@@ -14,7 +14,7 @@ import torch.distributed as dist
 from tests.support.kernels import seconds_until
 from tests.support.processes import LONG_S
 from worldsize import machine
-from worldsize.errors import Deadlock, NotYet, RankFailed
+from worldsize.errors import Deadlock, Interrupted, LaunchError, NotYet, RankFailed
 from worldsize.launch import launch
 from worldsize.launch.rank_output import Tail
 from worldsize.launch.run import Observer, Run, observe, unobserved
@@ -325,6 +325,16 @@ def test_a_line_that_grows_is_read_as_it_is_and_no_character_is_torn(tmp_path: P
     first = tail.new_text()
     path.write_bytes(data)
     assert first + tail.rest() == data.decode() and data.decode().startswith(first)
+
+
+@pytest.mark.parametrize("kind", [LaunchError, Deadlock, Interrupted])
+def test_an_errors_long_lines_are_wrapped_between_words_for_a_cell(kind):
+    path = "/very/long/" + "x" * 120
+    shown = kind("\n".join(["rank 1 failed", "", "  and " + "a word " * 30, f"    at {path}"]), None)._render_traceback_()
+    assert shown[0] == f"{kind.__name__}: rank 1 failed" and shown[1] == ""
+    assert all(len(line) <= 96 for line in shown if path not in line)
+    assert shown[2].startswith("  and a word") and shown[3].startswith("      a word")
+    assert " ".join(" ".join(shown[2:]).split()) == f"and {'a word ' * 30}at {path}"
 
 
 def test_a_notebook_shows_the_word_deadlock_once():

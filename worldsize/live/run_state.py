@@ -136,7 +136,7 @@ class RunState:
     def held_up(self) -> str:
         """Return the state's sentence on the rank for which most others wait, or "" where there is none.
 
-        Who waits for a rank that waits itself, waits for whom that one waits for. The last second counts, not a moment.
+        A chain of waits ends at the rank that waits for none. The last second counts, not a moment.
         """
         now = dict.fromkeys(self._waiters, 0)
         for row in self.rows:
