@@ -366,12 +366,12 @@ def _slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
             f"This is 1/{n} of the accuracy: the sum over the ranks was divided by the number of ranks, too. Divide by count "
             "alone.", total / count / n
         ),
-        ("The example with the number count - 1 was left out: it is the last one, and no padding.", right[:-1].sum() / count),
     ]  # fmt: skip
-    if count > 1:
-        all_ranks.append((
-            "The example with the number count - 1 was left out: it is the last one, and no padding.", right[:-1].mean()
-        ))
+    if kept.size:
+        last = "Every rank left its last example out: padding is on some ranks only, and on none where all divide evenly."
+        all_ranks += [(last, kept.mean()), (last, kept.sum() / count)]
+    number_last = "The example with the number count - 1 was left out: it is the last one, and no padding."
+    all_ranks += [(number_last, right[:-1].mean()), (number_last, right[:-1].sum() / count)]
     if not count % n:
         all_ranks.append(("This is the share of wrong ones.", 1 - total / count))
     else:
@@ -398,9 +398,6 @@ def _slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
             (first_padding, right[order[: count + 1]].sum() / count),
             (first_padding, right[order[: count + 1]].mean()),
         ]  # fmt: skip
-    if kept.size:
-        last = "Every rank left its last example out: padding is on some ranks only, and on none where all divide evenly."
-        all_ranks += [(last, kept.mean()), (last, kept.sum() / count)]
 
     return [
         ("This is each rank's own accuracy: add up over the ranks.", means),
