@@ -24,7 +24,7 @@ ACTIONS = [line.strip() for path in WORKFLOWS for line in path.read_text().split
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROSE = [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))]
 # of what GitHub's filter lets through (html-pipeline's sanitization_filter.rb), the tags that prose here may use
-KEPT_BY_GITHUB = {"b", "br", "code", "details", "em", "i", "kbd", "sub", "summary", "sup"}
+KEPT_BY_GITHUB = {"b", "br", "code", "details", "em", "i", "img", "kbd", "picture", "source", "sub", "summary", "sup"}
 INSTALL = [sys.executable, ROOT / "binder/install.py"]
 
 
@@ -43,7 +43,9 @@ def test_github_shows_every_tag_of_the_prose() -> None:
 
 
 def test_a_picture_of_the_prose_lies_in_the_repository_and_needs_no_script() -> None:
-    pictures = {path.parent / link for path in PROSE for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", prose_of(path))}
+    links = re.compile(r"!\[[^\]]*\]\(([^)]+)\)|<(?:img|source)\b[^>]*\bsrc(?:set)?=\"([^\"]+)\"")
+    pictures = {path.parent / (link or html) for path in PROSE for link, html in links.findall(prose_of(path))}
+    assert len([picture for picture in pictures if picture.suffix == ".svg"]) == 2
     assert [picture for picture in pictures if not picture.exists()] == []
 
     # GitHub shows them as images: nothing in them may run, nor come from elsewhere

@@ -104,7 +104,20 @@ def test_every_place_says_how_it_was_tested_and_when_or_that_it_was_not() -> Non
 
 def test_commands_and_picture_are_on_the_first_screen() -> None:
     first = "\n".join(README.splitlines()[:16])
-    assert "labs/covers/06.svg" in first and "make lab" in first and "make test" not in first
+    assert "labs/covers/06.svg" in first and "make test" not in first
+    assert 0 < first.find("make lab") < first.find("<picture>")
+
+
+def test_on_a_telephone_no_command_is_cut() -> None:
+    """45 columns: 390 pixels without GitHub's margins and those of a block."""
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    assert lines and [line for line in lines if len(line) > 45] == []
+
+
+def test_a_picture_has_a_twin_for_dark_pages() -> None:
+    shown = re.findall(r'<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n<img src="([^"]+)"', README)
+    assert len(shown) == README.count("<img ") == 2
+    assert {light: dark for dark, light in shown} == {light: re.sub(r"(?=\.\w+$)", "-dark", light) for _, light in shown}
 
 
 def test_the_readme_is_short() -> None:

@@ -2,7 +2,8 @@
 
 A cell tagged `cover` draws the cover, whose PNG is kept in `labs/covers/NN.png`. The source has a line
 `![what it shows](../labs/covers/NN.png)`, with the picture's own alternative text. If a cell tagged `film` shows a replay, the
-replay is kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
+replay is kept as `labs/covers/NN.svg`, which moves by itself, and for dark pages as `NN-dark.svg`. An author decides when to
+redraw covers.
 """
 
 import base64
@@ -52,6 +53,7 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
     write_whole(path, picture)
     for player in players(executed, FILM_TAG):
         write_whole(path.with_suffix(".svg"), film_of(player))
+        write_whole(path.with_name(f"{path.stem}-dark.svg"), film_of(player, "dark"))
     said = f"# ![{_short(words)}]({line['path']})"
     write_whole(source, text[: line.start()] + said + text[line.end() :])
     return path

@@ -81,6 +81,7 @@ def _band(ax: Axes, racer: Racer, racers: Sequence[Racer], scale: float) -> None
 
 
 MOST_RANKS = 16
+LEAST_RADIUS, MOST_RADIUS = 2.5, 7.0  # pixels of a packet
 MOST_MESSAGES = 240  # drawn of one run; also the most pieces of work, and the most rows of arrived bytes
 FRAMES = 20_000  # the parts into which the clock is cut
 OPENING = FRAMES // 50  # a film opens here at the earliest: before, a lane would show nothing
@@ -175,17 +176,19 @@ def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
 def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequence[str]) -> dict[str, Any]:
     """Return one run's band. Times are frames; `arrived` has rows [frame, bytes, messages] of all that arrived by then.
 
-    `messages` are [src, dst, start, end, radius], `works` [rank, start, end, number of its kind].
+    `messages` are [src, dst, start, end, radius], `works` [rank, start, end, number of its kind]. A packet's area grows with its
+    bytes, on one scale for all runs.
     """
 
     def frame(at_s: float) -> int:
         return round((at_s - racer.zero_s) / longest_s * FRAMES)
 
-    largest = max(map(attrgetter("size_bytes"), racer.messages), default=0)
+    largest = max(map(attrgetter("size_bytes"), chain(*map(attrgetter("messages"), racers))), default=0)
     messages = []
     for t in racer.messages[:: _every(len(racer.messages))]:
         share = math.sqrt(t.size_bytes / largest) if largest else 0.0
-        messages.append([t.src, t.dst, frame(t.start_s), frame(t.end_s), round(3 + 4 * share, 1)])
+        radius = max(LEAST_RADIUS, MOST_RADIUS * share)
+        messages.append([t.src, t.dst, frame(t.start_s), frame(t.end_s), round(radius, 1)])
 
     works = []
     longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
