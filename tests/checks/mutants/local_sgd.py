@@ -147,6 +147,10 @@ def makes_an_optimizer_a_round(fabric, weights, train_locally, rounds, rate, mom
     return weights
 
 
+answers.mistake("measures_from_the_first_start", {
+    "buffer = torch.zeros_like(weights)": "buffer, first = torch.zeros_like(weights), weights",
+    "gradient = weights - mean(fabric, end)": "gradient = first - mean(fabric, end)",
+}, "3 ranks, 6 weights", "taken off the weights that came in", "in each round take it off the start of that round")
 answers.mistake("adds_up_and_does_not_divide", {"weights - mean(fabric, end)": "all_reduce(fabric, weights - end)"},
     "3 ranks, 6 weights", "The outer gradient is n times too large: divide by the number of ranks")
 answers.mistake("steps_from_the_mean", {"weights = weights - rate": "weights = weights - gradient - rate"},

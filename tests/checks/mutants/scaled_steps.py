@@ -129,6 +129,10 @@ answers.mistake("unscales_in_float16", {
 answers.mistake("unscales_before_the_sum", {
     "/ fabric.world_size": "/ scale / fabric.world_size", "rate * (mean / scale)": "rate * mean",
 }, "3 ranks", "Only the smallest numbers are wrong")
+answers.mistake("keeps_its_first_copy", {
+    "good, scales = 0, []": "good, scales, half = 0, [], weights.half()",
+    "gradient(weights.half(), scale)": "gradient(half, scale)",
+}, "3 ranks", "Every gradient was taken at the weights that came in", "a float16 copy of this step's weights")
 answers.mistake("never_unscales", {"(mean / scale)": "mean"},
     "3 ranks", "divide the mean by the scale that the gradient was asked for")
 answers.mistake("unscales_by_the_first_scale",

@@ -135,6 +135,8 @@ answers.mistake("clears_what_anybody_has_sent", {
         return average, torch.where(average != 0, 0, total)
     """,
 }, "the residual of step 1", "It is cleared wherever any rank has sent")
+answers.mistake("keeps_the_old_residual_twice", {"without(total, index)": "without(total, index) + residual"},
+    "the residual of step 1", "The old residual is in it twice")
 answers.mistake("forgets_to_hand_on_the_residual", {"without(total, index)": "residual"},
     "the residual of step 1", "It is as it was before the step")
 answers.mistake("chooses_by_value", {"largest(total, k)": "total.topk(k).indices"},
@@ -175,6 +177,8 @@ answers.mistake("adds_with_repeated_indices", {
 }, "the average of step 1", "wrong only where several ranks chose one index", "index_add_", of=with_both_gathered)
 answers.mistake("forgets_to_divide", {"index, gradient)": "index, gradient) * fabric.world_size"},
     "the average of step 1", "These are sums: divide by the number of ranks")
+answers.mistake("divides_by_k", {"index, gradient)": "index, gradient) * fabric.world_size / k"},
+    "3 ranks, 20 numbers", "the average of step 1", "The sum was divided by k: divide it by the number of ranks")
 answers.mistake("divides_by_the_senders", {
     "return average": """
         senders = torch.zeros_like(total).index_add_(0, indices, torch.ones_like(values))

@@ -98,6 +98,7 @@ class OuterMistake:
     swapped: bool = False  # momentum · gradient is added to the buffer
     rate: float | None = None
     momentum: float | None = None
+    first_start: bool = False  # the outer gradient begins at the weights that came in
     looks_ahead: bool = False  # a round begins where the buffer alone would lead
     plain_first: bool = False  # the first round's step is rate · gradient
     rounds_left_out: int = 0
@@ -200,7 +201,7 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
             shared = [np.sum(ends, axis=0) / 2] * n
         elif mistake.shared is not Shared.NOTHING:
             shared = [np.mean(ends, axis=0)] * n
-        gradients = list(map(np.subtract, starts, shared))
+        gradients = list(map(np.subtract, [task.start] * n if mistake.first_start else starts, shared))
         if mistake.shared is Shared.SUM_OF_GRADIENTS:
             gradients = [n * g for g in gradients]
         if mistake.uphill:
@@ -245,6 +246,9 @@ _NAMED = {
     ),
     OuterMistake(swapped=True): (
         "The step is rate · (buffer + momentum · gradient). Nesterov's is rate · (gradient + momentum · buffer)."
+    ),
+    OuterMistake(first_start=True): (
+        "The mean of the ends was taken off the weights that came in: in each round take it off the start of that round."
     ),
     OuterMistake(looks_ahead=True): (
         "The rounds began at weights − rate · momentum · buffer. That is another form of Nesterov's momentum: torch's SGD takes "

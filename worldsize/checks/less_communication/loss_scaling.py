@@ -256,6 +256,9 @@ _NAMED = {
     ScalingMistake(mean=Mean.SUM): "The ranks' gradients were added up and not divided by the number of ranks.",
     ScalingMistake(mean=Mean.OWN): "This is a step along the rank's own gradient: average over the ranks.",
     ScalingMistake(rate=1.0): "The rate was left out.",
+    ScalingMistake(first_weights=True): (
+        "Every gradient was taken at the weights that came in: hand gradient a float16 copy of this step's weights."
+    ),
 }
 
 

@@ -111,6 +111,7 @@ class ScalingMistake:
     resets: bool = True  # a step that was left out ends the row of good ones
     starts_anew: bool = True  # a scale that has doubled needs a whole row of good steps again
     rate: float | None = None
+    first_weights: bool = False  # every gradient is taken at the weights that came in
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
 
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(task.steps):
-            own = [scaled_gradient(task, rank, step, weights[rank], scales[rank]) for rank in range(n)]
+            at = [task.start] * n if mistake.first_weights else weights
+            own = [scaled_gradient(task, rank, step, at[rank], scales[rank]) for rank in range(n)]
             shared = _shared(own, mistake.mean)
             for rank in range(n):
                 used[rank].append(scales[rank])

@@ -135,6 +135,8 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     for many, words in ((k - 1, "One number fewer than k was sent."), (k + 1, "One number more than k was sent.")):
         if 0 < many < right.size:
             everywhere[words] = np.mean([_only(t, _largest(np.abs(t), many)) for t in totals], axis=0)
+    if k not in (1, n):
+        everywhere["The sum was divided by k: divide it by the number of ranks."] = right * n / k
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | by_other_counts(step) | {
         "This is what the rank has sent itself: nothing of the others is in it.": sent,
@@ -162,6 +164,7 @@ def residual_slips(step: SparseStep) -> dict[str, ByRank]:
                 total - step.average,
             "It is cleared wherever any rank has sent: this rank's own number there was not on its way.":
                 np.where(step.senders, 0, total),
+            "The old residual is in it twice: gradient + residual − sent has it once.": kept + residual,
             "It was divided by the number of ranks: the residual is this rank's own.": kept / n,
         }  # fmt: skip
 
