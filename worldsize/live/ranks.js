@@ -116,7 +116,7 @@ class Chips {
     for (const rank of ranks) {
       const chip = this.chips.get(rank.rank) ?? this.add(rank);
       chip.dataset.state = rank.state;
-      write(chip, `${MARKS[rank.state] ?? ""} ${rank.rank} ${rank.short || rank.state}`);
+      write(chip.lastChild, `${MARKS[rank.state] ?? ""} ${rank.rank} ${rank.short || rank.state}`);
       chip.setAttribute("aria-label", `${called(rank)}: ${rank.doing || rank.state}`);
       chip.title = `${called(rank)}: ${rank.doing || rank.state}`;
     }
@@ -134,6 +134,8 @@ class Chips {
       this.rows.set(rank.host, element("div", "ws-row", this.list, label));
     }
     const chip = element("button", "ws-chip", this.rows.get(rank.host), { type: "button", "aria-pressed": "false", tabindex: -1 });
+    shape(element("svg", "", chip, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank.rank);
+    element("span", "", chip);
     chip.addEventListener("click", () => this.pick(rank.rank));
     this.chips.set(rank.rank, chip);
     return chip;

@@ -87,7 +87,7 @@ const CSS = `
 .ws-many { display: flex; gap: 10px; }
 .ws-chips { flex: 1 1 58%; overflow: auto; position: relative; scroll-snap-type: y mandatory; }
 .ws-chips .ws-host { height: calc(var(--ws-line) + 10px); margin: 0; }
-.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(98px, 1fr)); gap: 4px; padding-bottom: 4px; }
+.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 4px; padding-bottom: 4px; }
 .ws-chosen { flex: 1 1 42%; min-width: 0; }
 .ws-live .ws-chosen .ws-card { outline: 0; border-left: 2px solid var(--ws-rule); border-radius: 0; padding: 0 6px 0 10px; }
 .ws-live .ws-chosen .ws-card[data-state="failed"] { border-color: var(--ws-bad); }
@@ -99,6 +99,7 @@ const CSS = `
   border: 1px solid transparent; border-radius: 4px; padding: 2px 5px; cursor: pointer; height: calc(var(--ws-line) + 6px);
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
 }
+.ws-chip svg { width: 10px; height: 10px; margin-right: 5px; stroke: var(--ws-ink); stroke-width: .6; }
 .ws-live button.ws-chip[data-state="waiting"] { background: transparent; border: 1px dashed var(--ws-quiet-ink); }
 .ws-live button.ws-chip[data-state="failed"] {
   color: var(--ws-bad); background: transparent; border: 2px solid var(--ws-bad); padding: 1px 4px; font-weight: 600;
