@@ -19,7 +19,7 @@ def texts(shown):
 def test_the_alt_text_says_who_keeps_most_and_how_deep_each_falls():
     alt = figures.kept_work({"often": OFTEN, "rarely": RARELY}, [10.5], "Who keeps most?").alt
     assert alt.startswith("Who keeps most? Often keeps most, 18 hours, 1.5 times what rarely keeps. 1 kill.")
-    assert "often: 18 hours of work kept, 1 fall, the deepest 1 hours" in alt
+    assert "often: 18 hours of work kept, 1 fall, the deepest 1 hour" in alt
     assert "rarely: 12 hours of work kept, 1 fall, the deepest 6 hours" in alt
 
 

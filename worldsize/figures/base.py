@@ -271,11 +271,9 @@ def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
 @plain_style
 def notice(text: str, alt: str | None = None) -> Picture:
     """Return a `Picture` of text alone, where there is nothing to draw."""
-    picture = Picture(WIDTH_IN, 1.1)
+    picture = Picture(WIDTH_IN, 0.45)
     picture.alt = alt or text
-    picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=tokens.TITLE_PT, color=INK, wrap=True)
-    picture.patch.set_edgecolor(QUIET_INK)
-    picture.patch.set_linewidth(2)
+    picture.text(0.013, 0.5, text, va="center", fontsize=tokens.LABEL_PT, color=QUIET_INK, wrap=True)
     return picture
 
 
