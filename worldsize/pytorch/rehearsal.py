@@ -41,7 +41,8 @@ def rehearse(
 
     `seconds` of a whole stage: forward, backward, and the weights' gradients if backwards are split. A message has
     `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule that
-    gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
+    gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p. Raises
+    ValueError if their layers don't divide into chunks.
     """
     ranks = len(schedules)
     copy, stage = divmod(fabric.rank, ranks)
@@ -53,6 +54,8 @@ def rehearse(
     layers = layer_bytes = 0
     if gradients:
         layers, layer_bytes = gradients.layers, gradients.size_bytes // gradients.layers
+        if layers % chunks:
+            raise ValueError(f"rehearse: {layers} layers of a stage don't divide into {chunks} chunks.")
         if gradients.overlap:
             for action in schedules[stage]:
                 if action[0] == BACKWARD:

@@ -116,7 +116,7 @@ answers.mistake("each_part_alone_has_to_fit", {"held(model, plan)": "max(memory(
 answers.mistake("always_recomputes_everything", {
     "list(plans(model, gpus, global_batch))":
         '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == "whole"]',
-}, "175 B, 1,024 GPUs of 80 GB", "s a step, but another plan that fits takes 23.07 s", "recomputed")
+}, "175 B, 1,024 GPUs of 80 GB", "s a step, but another plan that fits takes 23.07 s", 'if it always has recomputed "whole"')
 answers.mistake("never_recomputes", {
     "list(plans(model, gpus, global_batch))":
         '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == ""]',
@@ -130,22 +130,34 @@ answers.mistake("as_much_tensor_parallelism_as_a_node_has", {
 answers.mistake("one_sequence_at_a_time", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch == 1]",
-}, "1.3 B, 8 GPUs of 80 GB", "micro_batch differ")
+}, "1.3 B, 8 GPUs of 80 GB", "micro_batch differ", "A search ends at yours if it tries micro_batch 1 alone.")
 answers.mistake("the_one_that_needs_least_memory", {"takes(model, plan)": "held(model, plan)"},
-    "175 B, 1,024 GPUs of 80 GB", "another plan that fits takes 23.07 s")
+    "175 B, 1,024 GPUs of 80 GB", "another plan that fits takes 23.07 s", "if it seeks the least memory")
 answers.mistake("the_first_that_fits",
     {"min(fitting, key=lambda plan: takes(model, plan), default=None)": "fitting[0] if fitting else None"},
     "175 B, 1,024 GPUs of 80 GB", "another plan that fits takes 23.07 s")
 answers.mistake("forgets_the_bubble",
     {"takes(model, plan)": 'takes(model, plan) - seconds(Transformer(**model), plan)["bubble"]'},
-    "another plan that fits takes", "differ")
+    "another plan that fits takes", "differ", "leaves the bubble out of the seconds")
+answers.mistake("counts_compute_alone",
+    {"takes(model, plan)": 'seconds(Transformer(**model), plan)["compute"]'},
+    "another plan that fits takes", "differ", "counts compute alone")
+answers.mistake("forgets_the_recomputed_attention", {
+    "list(plans(model, gpus, global_batch))":
+        '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed != "attention"]',
+}, "another plan that fits takes", 'never tries recomputed "attention"')
+answers.mistake("a_card_of_80_gb_in_every_case", {"held(model, plan) <= memory_bytes": "held(model, plan) <= 80e9"},
+    "175 B, 1,024 GPUs of 40 GB", "a GPU has 40 GB. In 80 GB it would be the fastest: compare with memory_bytes")
+answers.mistake("at_most_64_copies", {
+    "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.data <= 64]",
+}, "0.1 B, 128 GPUs of 80 GB", "data")
 answers.mistake("powers_of_two_alone", {
     "fitting =": """
         powers = {2**k for k in range(11)}
         found = [p for p in found if {p.tensor, p.pipeline, p.micro_batch} <= powers]
         fitting =
     """,
-}, "another plan that fits takes", "differ")
+}, "another plan that fits takes", "differ", "tries no micro_batch but powers of two")
 answers.mistake("cuts_a_head", {"plans(model, gpus, global_batch)": "plans(model, gpus, global_batch, heads=False)"},
     "doesn't divide the 6 heads")
 answers.mistake("the_smallest_where_none_fits",
@@ -154,7 +166,7 @@ answers.mistake("the_smallest_where_none_fits",
 answers.mistake("an_empty_dict_where_none_fits", {"return chosen(best)": "return chosen(best) or {}"},
     "175 B, 16 GPUs", "no plan fits here; expected None, got {}.")
 answers.mistake("returns_the_plan_itself", {"return chosen(best)": "return best"},
-    "expected a dict, got a Plan: return dataclasses.asdict(plan)")
+    "expected a dict, got a Plan: return a dict of its tensor, pipeline, data, micro_batch, recomputed alone")
 answers.mistake("shards_the_optimizer_as_well", {
     "list(plans(model, gpus, global_batch))":
         '[Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]',
@@ -196,7 +208,7 @@ answers.mistake("at_most_16_sequences_at_a_time", {
     "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch <= 16]",
 }, "0.1 B, 2 GPUs", "micro_batch differs")
 answers.mistake("needs_room_to_spare", {"held(model, plan) <= memory_bytes": "held(model, plan) < memory_bytes"},
-    "1.3 B, 8 GPUs of 66.9513 GB", "another plan that fits takes")
+    "1.3 B, 8 GPUs of 66.9513 GB", "another plan that fits takes", "wants room to spare: at most memory_bytes means")
 answers.mistake("the_usual_vocabulary", {
     "found = list(plans(model, gpus, global_batch))": """
         model = {**model, "vocabulary": 51_200}

@@ -31,6 +31,8 @@ FASTEST = "none that fits is faster"
 DECIDED = ("tensor", "pipeline", "data", "micro_batch", "recomputed")
 ROUNDING = 1e-9
 GB = 1e9
+USUAL_BYTES = 80 * GB  # the lab's card
+MOST_SLIPS = 3  # that are named; more say nothing
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ TASKS = (
     PlanCase("6.5 B with 7 layers", SEVEN_LAYERS, 64, 4, 80 * GB),  # the best tensor leaves the node
     PlanCase("39 B", MIDDLE, 96, 4, 80 * GB),  # the best has fewer micro-batches than stages
     PlanCase("0.1 B", TINY, 2, 128, 80 * GB),  # the best takes 64 sequences at a time
+    PlanCase("0.1 B", TINY, 128, 512, 80 * GB),  # the best has 128 copies
     PlanCase("1.3 B and 256,000 words", replace(SMALL, vocabulary=256_000), 8, 64, 16 * GB),
     PlanCase("1.3 B", SMALL, 8, 64, 66_951_315_456),  # the best of 80 GB needs just as much
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
@@ -166,9 +169,30 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
     slower = (
         f"{_short(vars(plan))} takes {took:.4g} s a step, but another plan that fits takes {least:.4g} s: "
-        f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
+        f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}. "
+        f"{_slips(plan, task)}"
     )
-    return {FITS: None, FASTEST: slower}
+    return {FITS: None, FASTEST: slower.rstrip()}
+
+
+def _slips(plan: Plan, task: PlanCase) -> str:
+    """Return words for the incomplete searches that end at this plan; empty for none, or for too many."""
+    found = []
+    for words, admits in _NARROWER.items():
+        among = [other for other in _fitting(task) if admits(other, task)]
+        if plan in among and _seconds(plan, task) <= min(_seconds(other, task) for other in among) * (1 + ROUNDING):
+            found.append(words)
+    for words, cost in _OTHER_COSTS.items():
+        if cost(plan, task) <= min(cost(other, task) for other in _fitting(task)) * (1 + ROUNDING):
+            found.append(words)
+    if not found or len(found) > MOST_SLIPS:
+        return ""
+    return f"A search ends at yours if it {', or if it '.join(found)}."
+
+
+def _as_quick(plan: Plan, task: PlanCase) -> bool:
+    best = _fastest(task)
+    return best is not None and _seconds(plan, task) <= _seconds(best, task) * (1 + ROUNDING)
 
 
 def drawn_cases(draws: random.Random) -> list[PlanCase]:
@@ -250,7 +274,7 @@ def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:
 def _no_plan(got: Any, task: PlanCase) -> Complaint:
     """Complain about an answer that is none of the plans asked for, whether or not it would fit."""
     if got == "<Plan>":
-        return "expected a dict, got a Plan: return dataclasses.asdict(plan)"
+        return f"expected a dict, got a Plan: return a dict of its {', '.join(DECIDED)} alone"
     if not isinstance(got, dict):
         return f"expected a dict with {', '.join(DECIDED)}, got {shown(got)}"
     for name in DECIDED:
@@ -294,7 +318,10 @@ def _too_large(plan: Plan, task: PlanCase) -> Complaint:
 
     held = " + ".join(f"{name} {size / GB:.3g}" for name, size in parts.items())
     complaint = f"{_short(vars(plan))} needs {needed / GB:.4g} GB per GPU ({held}); a GPU has {task.memory_bytes / GB:g} GB."
-    if needed - parts["activations"] <= task.memory_bytes:
+    roomy = replace(task, memory_bytes=USUAL_BYTES)
+    if task.memory_bytes < USUAL_BYTES and _as_quick(plan, roomy):
+        complaint += f" In {USUAL_BYTES / GB:g} GB it would be the fastest: compare with memory_bytes."
+    elif needed - parts["activations"] <= task.memory_bytes:
         complaint += " Activations must fit as well."
     return complaint
 
@@ -303,3 +330,31 @@ def _short(got: Any) -> str:
     if not isinstance(got, dict):
         return shown(got)
     return ", ".join(f"{name} {got[name]!r}" for name in DECIDED if name in got) or shown(got)
+
+
+def _without(*parts: str) -> Callable[[Plan, PlanCase], float]:
+    """Return a plan's seconds without these parts, as a function."""
+    return lambda plan, task: sum(s for part, s in training_step.seconds(task.model, plan).items() if part not in parts)
+
+
+_NARROWER = {  # {what an incomplete search does: whether it tries a plan}
+    "tries no micro_batch but powers of two": lambda plan, task: plan.micro_batch & (plan.micro_batch - 1) == 0,
+    "tries micro_batch 1 alone": lambda plan, task: plan.micro_batch == 1,
+    "tries no tensor but powers of two": lambda plan, task: plan.tensor & (plan.tensor - 1) == 0,
+    "tries no tensor above a node's 8": lambda plan, task: plan.tensor <= Accelerator.a_node,
+    'never tries recomputed "attention"': lambda plan, task: plan.recomputed != "attention",
+    'never tries recomputed "whole"': lambda plan, task: plan.recomputed != "whole",
+    "always recomputes": lambda plan, task: plan.recomputed != "",
+    'always has recomputed "whole"': lambda plan, task: plan.recomputed == "whole",
+    "wants at least as many micro-batches as stages": lambda plan, task: plan.micro_batches >= plan.pipeline,
+    "wants room to spare: at most memory_bytes means that just as much fits": lambda plan, task: (
+        _held_bytes(plan, task) < task.memory_bytes
+    ),
+}
+_OTHER_COSTS = {  # {what a search does: what it makes small}
+    "seeks the least memory": lambda plan, task: _held_bytes(plan, task),
+    "leaves the bubble out of the seconds": _without("bubble"),
+    "leaves the gradients' all-reduce out of the seconds": _without("data parallel"),
+    "leaves the tensor parallel messages out of the seconds": _without("tensor parallel"),
+    "counts compute alone": _without("bubble", "data parallel", "tensor parallel", "head", "point to point"),
+}
