@@ -107,6 +107,11 @@ answers.mistake("one_standard_deviation", {"factor * ": ""},
     "The intervals reach about one standard deviation each way")
 answers.mistake("two_standard_deviations", {"factor * ": "1.96 * "},
     "many steps", "The intervals reach two standard deviations each way or more, which covers 95 %")
+answers.mistake("in_milliseconds",
+    {"return middle - half, middle, middle + half": "return 1e3 * (middle - half), 1e3 * middle, 1e3 * (middle + half)"},
+    "steps without scatter", "return seconds, not milliseconds")
+answers.mistake("a_tenth_each_way", {"return middle - half, middle, middle + half": "return 0.9 * middle, middle, 1.1 * middle"},
+    "They reach the same share of the middle each way, whatever the steps scatter")
 answers.mistake("the_scatter_in_seconds_of_four_ranks",
     {"hypot(scatter, line)": "hypot(np.std(measured[4], ddof=1), line)"},
     "does your scatter grow with it?")
@@ -221,3 +226,28 @@ def reaches_far(measured):
 
 
 answers.spoil("reaches_far_around_nothing", {"return around(middle, 10 * middle)": "return 0, middle"}, of=reaches_far)
+
+
+@answers.is_wrong("The next step's scatter comes from the steps on 4 ranks alone")
+def a_step_scatters_as_on_four_ranks_and_each_mean_by_its_own(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    middle = 3.5 * (four.mean() - two.mean())
+    line = 3.5 * math.sqrt(two.var(ddof=1) / len(two) + four.var(ddof=1) / len(four))
+    return around(middle, (1.645 + 1.5 / (len(two) + len(four) - 2)) * math.hypot(line, middle * four.std(ddof=1) / four.mean()))
+
+
+@answers.is_wrong("The next step's scatter is a step's on 4 ranks, in seconds")
+def a_step_scatters_by_the_seconds_of_four_ranks_and_each_mean_by_its_own(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    line = 3.5 * math.sqrt(two.var(ddof=1) / len(two) + four.var(ddof=1) / len(four))
+    half = (1.645 + 1.5 / (len(two) + len(four) - 2)) * math.hypot(line, four.std(ddof=1))
+    return around(3.5 * (four.mean() - two.mean()), half)
+
+
+@answers.is_wrong("Each mean's error was taken for a single step's")
+def every_mean_is_a_single_step(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    left = np.concatenate([two / two.mean() - 1, four / four.mean() - 1])
+    scatter, middle = math.sqrt((left @ left) / (len(left) - 2)), 3.5 * (four.mean() - two.mean())
+    line = 3.5 * scatter * math.hypot(two.mean(), four.mean())
+    return around(middle, (1.645 + 1.5 / (len(left) - 2)) * math.hypot(scatter * middle, line))

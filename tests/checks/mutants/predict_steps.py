@@ -175,10 +175,46 @@ answers.mistake("no_head",
     "on another cluster", "of a single layer", "leave out the output layer")
 answers.mistake("no_hop_in_the_bubble",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, hop=busy(row)))"},
-    "on another cluster", "of one layer a stage are", "too short", "Each of the m + p − 1 micro-batches has a hop")
+    "on another cluster", "of one layer a stage are", "too short",
+    "Your predictions have m hops: each of the m + p − 1 micro-batches has one")
 answers.mistake("the_head_in_the_bubble_too",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=1 / busy(row)))"},
-    "on another cluster", "of one layer a stage are", "too long", "the head comes m times")
+    "on another cluster", "of one layer a stage are", "too long",
+    "Your predictions have the head m + p − 1 times: the last stage has it m times")
+answers.mistake("a_hop_in_each_layer_turn",
+    {"fitted(few, single_node, rows)":
+        'fitted(few, single_node, rows, lambda row: work(row, hop=row["layers"] / row["pipeline"]))'},
+    "on another cluster", "Your predictions have a hop in each layer turn")
+answers.mistake("gradients_in_each_micro_batch",
+    {"fitted(few, single_node, rows)":
+        'fitted(few, single_node, rows, lambda row: work(row, gradient=row["global_batch"] / row["data"] / row["micro_batch"]))'},
+    "rows of 256 and 512 GPUs", "Your predictions add up gradients in each micro-batch: that comes once a step")
+answers.mistake("gradients_in_each_layer_turn",
+    {"fitted(few, single_node, rows)":
+        "fitted(few, single_node, rows, lambda row: work(row, gradient=work(row)[4]))"},
+    "is a part counted too often, so that the fit makes it 0?")
+answers.mistake("every_stage_has_all_layers",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row) + (row["pipeline"] - 1) * (
+        work(row, head=False, hop=False, gradient=False)))"""},
+    "of the model 12288 wide", "In your predictions a stage has all the layers: it has layers / p")
+answers.mistake("gradients_over_nvlink",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row, gradient=row["gpus"] <= 8) + (
+        (work(row)[3] - work(row, gradient=False)[3]) / 3 * np.eye(5)[2]))"""},
+    "on another cluster", "Your predictions add up gradients over NVLink: copies are on other nodes")
+answers.mistake("hops_over_nvlink",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row, hop=row["gpus"] <= 8) + (
+        (work(row)[3] - work(row, hop=False)[3]) / 3 * np.eye(5)[2]))"""},
+    "on another cluster", "Your predictions send hops over NVLink: the next stage is on another node")
+answers.mistake("hops_and_gradients_over_nvlink",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(
+        row, hop=row["gpus"] <= 8, gradient=row["gpus"] <= 8) + (
+        (work(row)[3] - work(row, hop=False, gradient=False)[3]) / 3 * np.eye(5)[2]))"""},
+    "on another cluster", "Your predictions send hops and gradients over NVLink: both go to other nodes")
+answers.mistake("a_micro_batch_is_one_sequence",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row) + (row["micro_batch"] - 1) * (
+        busy(row) * work(row, head=False, gradient=False) + work(row, hop=False, gradient=False)
+        - work(row, head=False, hop=False, gradient=False)))"""},
+    "fix that first", "In your predictions m is a copy's sequences: divide them by the micro-batch's")
 answers.mistake("a_fifth_whatever_the_rows_say", {'np.quantile(off, 0.9, method="higher")': "0.2"},
     "scatter by 1 %", "your intervals are ± 18.3 % wide", "Take the width from the rows")
 answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(off, 0.9)"},
@@ -227,7 +263,7 @@ answers.mistake("every_constant_from_the_node", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
     "at_few, took = table(few)": "at_few, took = table(single_node)",
     ", known={MEMORY: memory})": ")",
-}, "with tensor 16", "In your predictions the bytes over the network take no time", "fit its constant to the 64 GPUs",
+}, "with tensor 16", "In your predictions the bytes over the network take no time", "fit the network's to the rows of 64 GPUs",
     of=memory_from_every_run_of_the_node)
 answers.mistake("nvlinks_constant_of_the_node_for_the_network", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "node = robust_fit.fit(*table(single_node))",

@@ -260,7 +260,7 @@ answers.mistake("every_other_rank_is_a_node", {
         inside = Group(fabric, range(fabric.rank % nodes, fabric.world_size, nodes))
         across = Group(fabric, range(fabric.rank // nodes * nodes, fabric.rank // nodes * nodes + nodes))
     """,
-}, "bytes went between nodes", "expected 384 bytes")
+}, "bytes went between nodes", "expected 384 bytes", "Your groups take ranks 0, 3 and so on for a node: it is 2 neighbors")
 answers.mistake("the_levels_the_other_way_round", {
     "inside, across = groups(fabric, per_node)": "across, inside = groups(fabric, per_node)",
     "tensor_split(per_node)": "tensor_split(inside.world_size)",

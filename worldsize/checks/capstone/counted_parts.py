@@ -1,4 +1,4 @@
-"""Tell which part of a step predictions leave out, and which of their constants are 0 or one for both links.
+"""Tell which part of a step predictions leave out or count otherwise, and which constants are 0 or one for both links.
 
 Predictions of the lab's kind are a sum of parts, each times a constant. A fit of the same parts to the *predictions* is exact, a
 fit of other parts is not. Left out: predictions of any other kind, for which no cause is named.
@@ -44,14 +44,14 @@ class PartsFit:
 
 
 def missing_part(rows: Rows, predicted_s: np.ndarray) -> str:
-    """Return a sentence about the part that the predictions of `rows`, seconds `[rows]`, leave out.
+    """Return a sentence about the part that the predictions of `rows`, seconds `[rows]`, leave out or count otherwise.
 
-    Empty if none of `_WITHOUT` is missing, or more than one.
+    Empty if it is none of `_WITHOUT` and `_OTHERWISE`, or more than one.
     """
     if _fitted(work, rows, predicted_s).exact:
         return ""  # with a constant of 0, another list of parts may fit as well
 
-    for sentence, parts in _WITHOUT.items():
+    for sentence, parts in (_WITHOUT | _OTHERWISE).items():
         if _fitted(parts, rows, predicted_s).exact:
             return sentence
     return ""
@@ -90,6 +90,78 @@ def _without_tensor(row: MeasuredIteration) -> np.ndarray:
     return np.minimum(whole, elsewhere)
 
 
+def _otherwise(changed: Callable[["_Step"], np.ndarray]) -> Callable[[MeasuredIteration], np.ndarray]:
+    """Return the parts of a step, with what `changed` adds to them, as a function of the row."""
+    return lambda row: work(row) + changed(_Step.of(row))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step's counted parts, each in columns `[5]`: head, hops, gradients and the layers; and how often they come."""
+
+    head: np.ndarray
+    hops: np.ndarray
+    gradients: np.ndarray
+    layers: np.ndarray
+    stages: int
+    micro_batches: float  # m
+    rounds: float  # m + p − 1
+    stage_layers: float
+    sequences: int  # in a micro-batch
+
+    @classmethod
+    def of(cls, row: MeasuredIteration) -> "_Step":
+        head, hops, gradients = (work(row) - work(row, term) for term in ("head", "point to point", "data parallel"))
+        micro_batches = row.global_batch / (row.data * row.micro_batch)
+        rounds, layers = micro_batches + row.pipeline - 1, work(row) - head - hops - gradients
+        stage_layers = row.layers / row.pipeline
+        return cls(head, hops, gradients, layers, row.pipeline, micro_batches, rounds, stage_layers, row.micro_batch)
+
+    def of_more_micro_batches(self, times: float) -> np.ndarray:
+        """Return what a step has more of with so many times its micro-batches."""
+        more = (times - 1) * self.micro_batches
+        return more / self.rounds * (self.layers + self.hops) + (times - 1) * self.head
+
+
+def _over_nvlink(parts: np.ndarray) -> np.ndarray:
+    """Return what changes if a part's bytes over the network go over NVLink."""
+    changed = np.zeros_like(parts)
+    changed[NETWORK], changed[NVLINK] = -parts[NETWORK], parts[NETWORK] / FASTER
+    return changed
+
+
+_OTHERWISE = {
+    "Your predictions have m hops: each of the m + p − 1 micro-batches has one to the next stage.": _otherwise(
+        lambda step: (step.micro_batches / step.rounds - 1) * step.hops
+    ),
+    "Your predictions have the head m + p − 1 times: the last stage has it m times.": _otherwise(
+        lambda step: (step.rounds / step.micro_batches - 1) * step.head
+    ),
+    "Your predictions have a hop in each layer turn: there are m + p − 1, however many layers a stage has.": _otherwise(
+        lambda step: (step.stage_layers - 1) * step.hops
+    ),
+    "Your predictions add up gradients in each layer turn: that comes once a step.": _otherwise(
+        lambda step: (step.rounds * step.stage_layers - 1) * step.gradients
+    ),
+    "Your predictions add up gradients in each micro-batch: that comes once a step.": _otherwise(
+        lambda step: (step.micro_batches - 1) * step.gradients
+    ),
+    "In your predictions a stage has all the layers: it has layers / p.": _otherwise(
+        lambda step: (step.stages - 1) * step.layers
+    ),
+    "Your predictions add up gradients over NVLink: copies are on other nodes.": _otherwise(
+        lambda step: _over_nvlink(step.gradients)
+    ),
+    "Your predictions send hops over NVLink: the next stage is on another node.": _otherwise(
+        lambda step: _over_nvlink(step.hops)
+    ),
+    "Your predictions send hops and gradients over NVLink: both go to other nodes.": _otherwise(
+        lambda step: _over_nvlink(step.hops + step.gradients)
+    ),
+    "In your predictions m is a copy's sequences: divide them by the micro-batch's.": _otherwise(
+        lambda step: step.of_more_micro_batches(step.sequences)
+    ),
+}
 _WITHOUT = {
     "Your predictions leave out the bubble: a step lasts as long as m + p − 1 micro-batches, not m.": partial(
         work, without="bubble"
@@ -106,6 +178,7 @@ _NO_TIME = {
     "matmul": "In your predictions the matrix products take no time.",
     "memory": "In your predictions memory traffic takes no time.",
     "nvlink": "In your predictions the bytes over NVLink take no time.",
-    "network": f"In your predictions the bytes over the network take no time. {ONE_NODE}",
+    "network": f"In your predictions the bytes over the network take no time. {ONE_NODE} If you did, is a part counted too "
+    "often, so that the fit makes it 0?",
     "overhead": "In your predictions a layer turn has no overhead.",
 }

@@ -214,6 +214,7 @@ def _not_exact(intervals: Sequence[tuple], measured: Sequence[Measured]) -> Comp
         took = f"every step on 2 ranks took {units.seconds(two_s)}, on 4 ranks {units.seconds(four_s)}"
         complaint = f"{took}: expected {units.seconds(expected)} on 8 ranks, got {units.seconds(middle)}."
         laws = {
+            "That is 1,000 times as much: return seconds, not milliseconds.": 1000 * expected,
             "That is a straight line through the times on 2 and on 4 ranks; m/n shrinks as n grows.": 3 * four_s - 2 * two_s,
             "That adds for each doubling what the last one added; the messages of a ring double in number.": 2 * four_s - two_s,
             "That multiplies by what the last doubling did: which of the two, α or m/B, would do so?": four_s**2 / two_s,
@@ -265,6 +266,9 @@ def _made_of(intervals: Sequence[tuple], measured: Sequence[Measured]) -> str:
     if not (half > 0).all():
         return ""
 
+    shares = half / np.array([middle for _, middle, _ in intervals])
+    if np.ptp(shares) < ALIKE / 1000:
+        return "They reach the same share of the middle each way, whatever the steps scatter: take s from the steps."
     slips = list(map(_slips, measured))
     apart = {words: max(np.abs(own / slip[words] - 1).min() for own, slip in zip(half, slips, strict=True)) for words in slips[0]}
     nearest = min(apart, key=apart.__getitem__)  # s over N with the right factor is within 1.3 % of s over N − 2 with 1.645
@@ -300,14 +304,19 @@ def _slips(measurement: Measured) -> dict[str, np.ndarray]:
 
     a, b = scatter * 3.5 * means / np.sqrt(k)
     of_one = np.sqrt(squares / (k - 1))
+    of_means = 3.5 * np.hypot(*(of_one * means / np.sqrt(k)))  # each by the scatter of its own steps
     slips = {
         ONE_STEP_ALONE: [scatter * middle],
         "They hold the error of the means alone. The next step scatters as the measured ones did.": [float(np.hypot(a, b))],
         "The next step's scatter is a step's on 4 ranks, in seconds. On 8 it takes longer: does your scatter grow with it?": [
-            float(np.hypot(np.std(four, ddof=1), np.hypot(a, b)))
+            float(np.hypot(np.std(four, ddof=1), line)) for line in (of_means, np.hypot(a, b))
         ],
         "Both means were treated as means of equally many steps. A mean of k steps scatters by s/√k, with its own ranks' k.": [
             half(counts=n) for n in (k[0], k[1], k.sum(), k.mean())
+        ],
+        "Each mean's error was taken for a single step's. A mean of k steps scatters by s/√k.": [half(counts=1)],
+        "The next step's scatter comes from the steps on 4 ranks alone. All scatter by the same share: take it from both.": [
+            float(np.hypot(of_one[1] * middle, line)) for line in (of_means, np.hypot(a, b))
         ],
         "The variances of the two means were subtracted. Subtract the means; their errors add up as squares.": [
             float(np.hypot(scatter * middle, np.sqrt(abs(b**2 - a**2))))

@@ -77,9 +77,9 @@ SHOWS_ROUNDS = 9  # with fewer ranks, taking turns is hardly slower
 BEYOND_FLOAT32 = {"float64": 2**40, "int32": 2**29}  # here float32 numbers are 131,072 and 64 apart
 
 SUM = "x holds the sum on every rank"
-BETWEEN = "between nodes: 2(k − 1) of the tensor in all, and every rank sends its part"
-INSIDE = "inside a node: 2(g − 1) of the tensor, and every rank sends its part"
-AT_ONCE = "all ranks send at once, in 2(g − 1) + 2(k − 1) rounds"
+BETWEEN = "between nodes: 2(nodes − 1) of the tensor in all, and every rank sends its part"
+INSIDE = "inside a node: 2(per_node − 1) of the tensor, and every rank sends its part"
+AT_ONCE = "all ranks send at once, in 2(per_node − 1) + 2(nodes − 1) rounds"
 
 
 @exercise(
@@ -212,7 +212,7 @@ def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:
             advice = f"{count(sent.count(0), 'rank')} sent none there: let every rank carry its own shard across."
         return (
             f"rank {most} sent {sent[most]} bytes to other nodes; expected at most {allowed}, "
-            f"2(k − 1)/k of its shard. {advice}"
+            f"2 (nodes − 1)/nodes of its shard. {advice}"
         )
     return None
 
@@ -235,7 +235,11 @@ def _why_wrong(crossing: Sequence[Transfer], total: int, expected: int, size: No
             return f"That is as much as {padded} elements take: do not pad x, its parts may differ in length."
     if total - expected < size.tensor_bytes / 4:
         return "That is a little more: do other messages cross, too?"
-    return "Send only a rank's own shard across, 1/g of the tensor, in chunks."
+    nodes, g = size.nodes, size.per_node
+    every_nth = all(src % nodes == dst % nodes or src // nodes == dst // nodes for src, dst in links)
+    if every_nth and any((dst - src) % g for src, dst in links):
+        return f"Your groups take ranks 0, {nodes} and so on for a node: it is {g} neighbors, ranks 0 to {g - 1}, then the next."
+    return "Send only a rank's own shard across, 1/per_node of the tensor, in chunks."
 
 
 def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
@@ -246,7 +250,7 @@ def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
         if total != expected:
             return (
                 f"{total} bytes went inside node {node}, {times(total / size.tensor_bytes)} x the tensor; expected {expected} "
-                f"bytes, {2 * (size.per_node - 1)} x: a reduce-scatter and an all-gather, g − 1 each, both in the dtype of x."
+                f"bytes, {2 * (size.per_node - 1)} x: reduce-scatter and all-gather, per_node − 1 each, both in the dtype of x."
             )
 
     most = sent.index(max(sent))
@@ -254,7 +258,7 @@ def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
     if sent[most] > allowed:
         return (
             f"rank {most} sent {sent[most]} bytes inside its node; expected at most {allowed}, "
-            f"2(g − 1)/g of the tensor, as every rank of the node does."
+            f"2 (per_node − 1)/per_node of the tensor, as every rank of the node does."
         )
     return None
 
