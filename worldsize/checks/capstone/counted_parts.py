@@ -90,13 +90,13 @@ def _without_tensor(row: MeasuredIteration) -> np.ndarray:
     return np.minimum(whole, elsewhere)
 
 
-def _otherwise(changed: Callable[["_Step"], np.ndarray]) -> Callable[[MeasuredIteration], np.ndarray]:
+def _otherwise(changed: Callable[["_CountedStep"], np.ndarray]) -> Callable[[MeasuredIteration], np.ndarray]:
     """Return the parts of a step, with what `changed` adds to them, as a function of the row."""
-    return lambda row: work(row) + changed(_Step.of(row))
+    return lambda row: work(row) + changed(_CountedStep.of(row))
 
 
 @dataclass(frozen=True)
-class _Step:
+class _CountedStep:
     """A step's counted parts, each in columns `[5]`: head, hops, gradients and the layers; and how often they come."""
 
     head: np.ndarray
@@ -110,7 +110,7 @@ class _Step:
     sequences: int  # in a micro-batch
 
     @classmethod
-    def of(cls, row: MeasuredIteration) -> "_Step":
+    def of(cls, row: MeasuredIteration) -> "_CountedStep":
         head, hops, gradients = (work(row) - work(row, term) for term in ("head", "point to point", "data parallel"))
         micro_batches = row.global_batch / (row.data * row.micro_batch)
         rounds, layers = micro_batches + row.pipeline - 1, work(row) - head - hops - gradients
