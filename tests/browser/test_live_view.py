@@ -184,6 +184,42 @@ def test_where_nothing_was_printed_there_is_no_box_for_lines(plain_tab, world_si
     assert shown.page.locator(".ws-tail:visible").all_inner_texts() == ["hello"]
 
 
+@pytest.mark.parametrize(("steps", "shown_steps"), [(1, ["0", "1"]), (3, ["0", "1", "2"]), (13, ["0", "5", "10"])])
+def test_an_axis_of_steps_has_whole_numbers(plain_tab, steps, shown_steps):
+    shown = Shown(plain_tab, 2)
+    for row in shown.state.rows:
+        for step in range(steps):
+            row.report({"t": 0.0, "step": step, "loss": 1 + step + row.rank / 10})
+    shown.tell()
+    along = shown.page.locator(".ws-chart text[text-anchor='middle']")
+    assert sorted(along.all_text_contents(), key=int) == shown_steps
+
+
+@pytest.mark.parametrize("world_size", [5, pytest.param(16, marks=SOAK)])
+def test_of_more_than_four_ranks_the_mean_and_the_latest_ends_have_names(plain_tab, world_size):
+    shown = Shown(plain_tab, world_size)
+    for row in shown.state.rows:
+        for step in range(4):
+            row.report({"t": 0.0, "step": step, "loss": 5 - step + row.rank})
+    shown.tell()
+    chart = shown.page.locator(".ws-chart")
+    assert chart.locator("g text").all_text_contents() == ["rank 0", "mean", f"rank {world_size - 1}"]
+    assert chart.locator(".ws-line.ws-pale").count() == world_size - 2
+    assert chart.locator(".ws-mean").get_attribute("d").count("L") == 3
+
+
+def test_in_wide_cards_a_rank_s_numbers_stand_in_the_first_line(plain_tab):
+    plain_tab.page.set_viewport_size({"width": 900, "height": 720})
+    shown = Shown(plain_tab, 8)
+    tells(shown, True, True)
+    first, second = (shown.page.locator(".ws-card").nth(rank).bounding_box() for rank in (0, 1))
+    assert first["y"] == second["y"] and shown.page.locator(".ws-card:visible").count() == 8
+    name, facts = (shown.page.locator(f".ws-card >> nth=0 >> {part}").bounding_box() for part in ("strong", ".ws-name .ws-facts"))
+    assert abs(name["y"] - facts["y"]) < 4 and facts["x"] > name["x"] + name["width"]
+    last = shown.page.locator(".ws-card").last.bounding_box()
+    assert last["y"] + last["height"] <= shown.page.locator(".ws-live").bounding_box()["y"] + shown.height()
+
+
 def test_up_to_eight_ranks_have_cards_and_nine_have_chips(plain_tab):
     counts = []
     for world_size in (8, 9):
@@ -199,7 +235,7 @@ def test_a_chip_says_its_state_by_mark_and_word_and_what_it_waits_for(plain_tab)
     shown.state.progressed(Progress(5, 0.0, state="running"))
     shown.tell()
     chips = shown.page.locator(".ws-chip")
-    assert [chips.nth(n).inner_text() for n in (3, 4, 5)] == ["‖ 3 recv ← 2", "‖ 4 barrier", "▶ 5 running"]
+    assert [chips.nth(n).inner_text() for n in (3, 4, 5)] == ["‖ 3 recv ← 2", "‖ 4 barrier", "● 5 running"]
     assert shown.page.get_by_role("button", name="rank 3: waits in recv from rank 2").count() == 1
 
 

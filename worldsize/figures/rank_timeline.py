@@ -149,7 +149,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     x = f"time since the first event ({unit})"
     if crowded:
-        x += "; height: the part of the time"
+        x += "; height: share of the time"
     if len(arrows) > MOST_ARROWS:
         x += f"; {len(arrows):,} messages not drawn"
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
@@ -318,7 +318,8 @@ def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) 
     text, left = f"{bar.label}, never ended", (bar.start_s - start_s) * scale
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
     x, align = ((left + whole) / 2, "center") if fits else (min(left, whole) - whole / 100, "right")
-    ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK)
+    tone = base.PAPER if bar.kind == "collective" and fits else base.INK  # on a strong area, or a pale one, or none
+    ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.SMALL_PT, color=tone)
 
 
 def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:

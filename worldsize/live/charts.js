@@ -15,6 +15,7 @@ const PLOT = { height: 124, left: 44, right: 10, top: 6, bottom: 18 };
 const MOST_OWN = 4; // ranks whose lines all stand out
 const NAMES = 52; // px right of the lines of more ranks, for names
 const NAME_HEIGHT = 13;
+const WHOLE = ["step", "epoch"]; // axes of whole numbers
 
 function element(tag, className, parent, attributes = {}) {
   const made = ["svg", "g", "path", "text", "line"].includes(tag)
@@ -51,7 +52,8 @@ class Chart {
     const width = this.svg.clientWidth || 400;
     const many = curves.length > MOST_OWN;
     const right = many ? NAMES : PLOT.right;
-    const [x0, x1] = extent(curves.flatMap((rank) => ends(rank.curves[this.name].x)));
+    this.counts = WHOLE.includes(curves[0].x);
+    const [x0, x1] = extent(curves.flatMap((rank) => ends(rank.curves[this.name].x)), this.counts);
     const [y0, y1] = extent(curves.flatMap((rank) => range(rank.curves[this.name].y)));
     const px = (x) => PLOT.left + ((x - x0) / (x1 - x0)) * (width - PLOT.left - right);
     const py = (y) => PLOT.height - PLOT.bottom - ((y - y0) / (y1 - y0)) * (PLOT.height - PLOT.top - PLOT.bottom);
@@ -147,7 +149,7 @@ class Chart {
       add("line", { x1: PLOT.left, x2: right, y1: py(y), y2: py(y) });
       add("text", { x: PLOT.left - 5, y: py(y) + 4, "text-anchor": "end" }, digits(y));
     }
-    for (const x of ticks(x0, x1, 5)) add("text", { x: px(x), y: PLOT.height - 4, "text-anchor": "middle" }, digits(x));
+    for (const x of ticks(x0, x1, 5, this.counts ? 1 : 0)) add("text", { x: px(x), y: PLOT.height - 4, "text-anchor": "middle" }, digits(x));
   }
 }
 
@@ -164,14 +166,15 @@ function range(values) {
   return low <= high ? [low, high] : [];
 }
 
-function extent(values) {
+function extent(values, counts = false) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   if (!(low <= high)) return [0, 1];
+  if (counts && low === high) return [low, low + 1];
   return low < high ? [low, high] : [low - 0.5, high + 0.5];
 }
 
-function ticks(low, high, about) {
-  const rough = (high - low) / about;
+function ticks(low, high, about, least = 0) {
+  const rough = Math.max(least, (high - low) / about);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
   const found = [];

@@ -3,7 +3,7 @@
 // It stands between charts.js and room.js in one module. Left out: how it looks, and what is known (view.js).
 
 const MARKS = {
-  starting: "○", running: "▶", waiting: "‖", done: "✔", failed: "✘", stopped: "■", ended: "■", interrupted: "■", "not yet": "–",
+  starting: "○", running: "●", waiting: "‖", done: "✔", failed: "✘", stopped: "■", ended: "■", interrupted: "■", "not yet": "–",
 };
 
 const called = ({ name, host }) => (host ? `${name} on ${host}` : name);
