@@ -517,8 +517,11 @@ figures.curves(
 # A block's work falls as $\frac{1}{n^2}$, its transfer as $\frac1n$. While the work on a block takes longer than its
 # transfer, the ring costs nothing extra. On more ranks the transfer decides. All $n-1$ blocks together have about the same bytes
 # on any number of ranks, but each block has its latency too. So from some number of ranks on the ring gets slower again. Heads
-# can be dealt out to as many ranks as there are heads, and no more. More ranks can do both: heads are dealt out inside a machine,
-# and keys and values go round a ring of machines (Fang and Zhao, 2024).
+# can be dealt out to as many ranks as there are heads, and no more.
+
+# %% [markdown]
+# More ranks can do both: heads are dealt out inside a machine, and keys and values go round a ring of machines (Fang and Zhao,
+# 2024).
 
 # %% [markdown]
 # ## Experts
@@ -690,7 +693,8 @@ figures.timeline(held)
 # %% [markdown]
 # Router and head are on every rank, so their gradients need an all-reduce, as in Lab 04. An expert is on one rank alone, which
 # gets the rows and gradients of *all* ranks' tokens: its gradient is complete, and needs none.
-#
+
+# %% [markdown]
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
 # $P_e$ the router's mean probability for it. This loss is 1 when all is even. (DeepSeek-V3 balances mostly without a loss: for
 # the choice alone it adds a bias to each expert's score, and raises it after a step in which the expert got too few tokens.)
