@@ -98,7 +98,7 @@ class BackwardPass:
     ) -> Parts:  # fmt: skip
         """Return each rank's part of each block's gradients.
 
-        `subtracted` gives what is subtracted from D and from the block's weights times the gradients of weights. The block of
+        `subtracted(d, weighted)` returns what dS subtracts; `weighted` is the block's weights times their gradients. The block of
         rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it. `by_block`: each block has a softmax of its
         own.
         """
