@@ -5,7 +5,7 @@
 # the record what each of them sends, to deal out examples to ranks, to evaluate exactly, to save a training run and
 # resume it; and to start the same training from a notebook and with `torchrun`.
 #
-# **Minutes:** 135 (two sittings: 70 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
+# **Minutes:** 140 (two sittings: 75 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
 # one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
@@ -341,8 +341,28 @@ for replaced in (False, True):
 # The new parameter has no hook, nobody averages it, and the ranks drift apart without a word. So: build, load, move,
 # make all changes, and wrap **last**. The optimizer comes after that.
 #
-# A parameter that a step does not use never calls its hook either: DDP's next forward pass raises an error. With
-# `find_unused_parameters=True` DDP looks for such parameters in every step, which costs time.
+# A parameter that a step does not use never calls its hook either. Below, no step uses `extra`, and each rank takes two steps.
+
+# %%
+def leaves_one_out(find):
+    dist.init_process_group("gloo")
+    model = nn.Linear(1, 1)
+    model.extra = nn.Linear(1, 1)
+    ddp, done = DistributedDataParallel(model, find_unused_parameters=find), []
+    try:
+        for step in range(2):
+            ddp(torch.ones(1, 1)).sum().backward()
+            done.append(f"step {step} done")
+    except RuntimeError as error:
+        done.append(str(error).partition(".")[0])
+    return ", ".join(done)
+
+for find in (False, True):
+    print(f"find_unused_parameters={find}:", launch(leaves_one_out, 2, args=(find,), device="cpu")[0])
+
+# %% [markdown]
+# The error comes one step late, in the next forward pass: DDP was still waiting for the hook of `extra`. With
+# `find_unused_parameters=True` it looks for unused parameters in every step, which costs time.
 
 # %% [markdown]
 # ## Does DDP gather on card 0?
