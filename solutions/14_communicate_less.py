@@ -135,7 +135,7 @@ lab.predict(
 run = launch(train, ranks, args=(plain, 4, 0, work_s), link=Link("10 MB/s"))
 step_s = run[0][-1][1] / run[0][-1][0]
 lab.measure("waits", 100 * (1 - work_s / step_s))
-print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not these {work_s * 1e3:g} ms;",
+print(f"a step takes {step_s * 1e3:.0f} ms; {100 * (1 - work_s / step_s):.0f} % of it is not these {work_s * 1e3:g} ms;",
       f"the bytes alone need {ring_bytes / 10e6 * 1e3:.0f} ms")
 figures.timeline(run)
 
@@ -357,7 +357,7 @@ figures.bands(
 k = int(share * numbers)
 first = first_gradient(0)
 squares = first.abs().topk(k).values.square().sum() / first.square().sum()
-print(f"the largest {share:.0%} of a gradient hold {squares:.0%} of its squares")
+print(f"the largest {100 * share:g} % of a gradient hold {100 * squares:.0f} % of its squares")
 
 # %%
 lab.predict(
@@ -619,10 +619,10 @@ figures.curves(
 shape = (hidden, 784)
 big = hidden * 784
 matrix = first[:big].view(shape)
-print(f"M holds {big / numbers:.1%} of all numbers of a gradient")
+print(f"M holds {100 * big / numbers:.1f} % of all numbers of a gradient")
 strengths = torch.linalg.svdvals(matrix) ** 2
 for r in (1, 2, 4, 8):
-    print(f"the best matrix of rank {r} holds {strengths[:r].sum() / strengths.sum():.0%} of M, by squares")
+    print(f"the best matrix of rank {r} holds {100 * strengths[:r].sum() / strengths.sum():.0f} % of M, by squares")
 
 # %%
 lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P and Q have at rank {thin}?", "times")
@@ -686,7 +686,7 @@ runs = {name: launch(repeated, 1, args=(matrix, name == "warm", 12)) for name in
 far = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
 warm, new = far.values()
-answer = warm and f"one: {warm[0]:.2f}; twelve: warm {warm[-1]:.2f}, new {new[-1]:.2f}, best {best:.2f}"
+answer = warm and f"first call {warm[0]:.2f}; twelfth: warm {warm[-1]:.2f}, best {best:.2f}; new {ranged(new, '.2f')}"
 figures.histories(
     {**far, "the best there is": [best] * 12},
     figures.answered("How near does one step come, and what does a warm start add?", answer),
@@ -778,8 +778,8 @@ except RankFailed as failed:
 
 # %% [markdown]
 # DDP recognizes the hook by its name, and requires NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a
-# function of another name, the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
-# `start_powerSGD_iter`, the step from which it compresses. We leave it at its default once, and set it to 2 once.
+# function of another name, the hook works. PowerSGD needs no such trick. It compresses from step `start_powerSGD_iter` on. We
+# leave that at its default once, and set it to 2 once.
 
 # %%
 lab.predict(
