@@ -749,9 +749,9 @@ for width, tensor in product((6_144, 8_192, 12_288), (2, 4, 8)):
 
 # %% [markdown]
 # <details><summary>Compare</summary>With the model of the solution: all five are 8,192 wide, few ranks share a layer (tensor
-# 2, then 4), and the forecast is too short. But neither is the cause. The widest model has runs with tensor 2 and 4, too, and
-# 8,192 has many with tensor 8: those forecasts are close. What slowed the five is not in this file. A feature that the worst
-# rows share is a question, not an answer.</details>
+# 2, then 4), and the forecast is too short. But neither alone is the cause. The widest model has runs with tensor 2 and 4,
+# too, and 8,192 has many with tensor 8: those forecasts are close. What slowed the five is not in this file. A feature that
+# the worst rows share is a question, not an answer.</details>
 
 # %% [markdown]
 # Now the points. This check tells about the 83 too, so it comes after the seal.
@@ -1208,7 +1208,7 @@ bars = [
 faster = {v: 100 * (took[v, "no overlap"] / took[v, "overlap"] - 1) for v in chunked}
 answer = f"{faster[chunked[0]]:.0f} % for {chunked[0]} chunk, {faster[chunked[-1]]:.0f} % for {chunked[-1]}"
 asks = "How much faster is a step with overlap, for 1 chunk and for more?"
-figures.race(bars, figures.answered(asks, answer), simulated=True)
+figures.race(bars, figures.answered(asks, answer), simulated=True, outlines="formula")
 
 # %%
 sums_s = by_parts(1, False)["data parallel"]

@@ -24,6 +24,9 @@ HELD_BACK = {
     "no_bytes_over_the_network",
     "no_tensor_messages",
     "every_constant_from_the_node",
+    "gradients_in_each_layer_turn",
+    "every_stage_has_all_layers",
+    "a_micro_batch_is_one_sequence",
 }
 
 

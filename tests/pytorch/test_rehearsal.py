@@ -2,6 +2,7 @@
 
 import pytest
 
+from worldsize.errors import RankFailed
 from worldsize.formulas import schedules
 from worldsize.formulas.pipeline import makespan_s, play, works
 from worldsize.launch import quiet_launch
@@ -39,3 +40,8 @@ def test_two_copies_send_each_other_every_layers_gradient_once(overlap):
     sums = [t for t in trace.transfers if t.size_bytes == 100]
     assert sorted((t.src, t.dst) for t in sums) == sorted((rank, (rank + 3) % 6) for rank in range(6) for _ in range(6))
     assert len([t for t in trace.transfers if t.size_bytes == 7]) == 2 * 6 * 2 * (3 * 2 - 1)
+
+
+def test_layers_that_do_not_divide_into_chunks_are_refused_and_wait_for_nobody():
+    with pytest.raises(RankFailed, match="5 layers of a stage don't divide into 2 chunks"):
+        quiet_launch(rehearse, 6, args=(INTERLEAVED, (0, 0), 7, 2, Gradients(500, 5)))
