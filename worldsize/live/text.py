@@ -169,7 +169,7 @@ def in_notebook() -> bool:
 
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:
     """Show a run's picture and table in a notebook, or the table alone, as text, in a terminal."""
-    made = result.bundle(run, run_state, lines)
+    made = result.folding(run, run_state, lines, is_open=True)
     if in_notebook():
         sys.modules["IPython"].display.display(made, raw=True)
     else:
