@@ -18,7 +18,7 @@ from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.kit.judge import Case, judge, of_both
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.simulated_arena import SimulatedArena
-from worldsize.checks.verdict import UNEXAMINED, Property, Verdict
+from worldsize.checks.verdict import UNEXAMINED, Property, Tried, Verdict
 from worldsize.errors import NotYet
 from worldsize.failures import Wait
 from worldsize.trace import Trace
@@ -412,6 +412,22 @@ def test_the_first_difference_is_told_in_words(got, words):
 
 def test_equal_arrays_do_not_differ():
     assert first_difference(np.ones(2), np.ones(2), 0, "the sum") is None
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [((), "none of them"), ((3,), "(3 ranks)"), ((1, 1), "(1 rank, twice)"), ((2, 3, 3, 3), "(2 ranks; 3 ranks, 3 times)")],
+)
+def test_a_verdict_says_once_on_how_many_real_ranks_its_cases_ran(sizes, said):
+    assert said in str(Tried(5, confirmed=sizes))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("state", "mark"), [("pass", "✔"), ("fail", "✘")])
+def test_an_optional_exercise_says_that_it_has_no_points(state, mark):
+    text = str(Verdict("ring_backward", state, (Property("as one device", 0.0, state == "pass"),)))
+    assert text.splitlines()[0] == f"{mark} ring_backward: optional, no points"
 
 
 def test_a_verdict_prints_its_points_and_every_property():

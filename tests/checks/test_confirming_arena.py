@@ -34,7 +34,7 @@ def test_a_right_answer_runs_on_real_ranks_twice_and_says_so():
     verdict, world_sizes = confirmed(ring_all_reduce.the_usual_way)
     assert (verdict.state, verdict.points, world_sizes) == ("pass", 1.5, [3, 3])
     assert verdict.tried.confirmed == (3, 3) and verdict.tried.simulated >= 9
-    assert "2 of them also on real processes (3 ranks, 3 ranks)" in str(verdict)
+    assert "2 of them also on real processes (3 ranks, twice)" in str(verdict)
 
 
 def test_a_mistake_that_the_first_case_shows_takes_one_launch():

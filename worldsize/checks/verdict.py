@@ -1,5 +1,6 @@
 """The result of a check, as data: points by property, the first mismatch, the messages."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -43,7 +44,9 @@ class Tried:
             return "Seen in simulated time, in an order of events that the real processes of this check did not show."
         drawn = f", over {self.draws} draws" * (self.draws > 1)
         real = f"{len(self.confirmed) or 'none'} of them also on real processes"
-        ranks = ", ".join(count(world_size, "rank") for world_size in self.confirmed)
+        often = {1: "", 2: ", twice"}
+        runs = [(count(size, "rank"), times) for size, times in Counter(self.confirmed).items()]
+        ranks = "; ".join(f"{size}{often.get(times, f', {times} times')}" for size, times in runs)
         return f"{count(self.simulated, 'case')} in simulated time{drawn}; {real}{ranks and f' ({ranks})'}."
 
 
@@ -76,6 +79,8 @@ class Verdict:
     @override
     def __str__(self) -> str:
         head = f"{self.exercise}: {self.points:g} of {self.possible:g} points"
+        if not self.possible:
+            head = f"{self.exercise}: optional, no points"
         small_print = [str(self.tried)] if self.tried else []
         if self.state == "pass":
             return "\n".join([f"✔ {head}", *small_print])
