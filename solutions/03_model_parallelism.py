@@ -510,19 +510,22 @@ for key, name in [("fixed_gpipe", "GPipe"), ("fixed_1f1b", "1F1B")]:
 
 # %%
 def memory_curve(name, which):
-    """Measured at both ends, and by counting at every m into which the batch divides."""
+    """Measured at both ends, and by counting at every m, as if rows could be divided."""
     on_paper = []
     for m in every:
-        if batch % m == 0:
-            held = {"GPipe": m, "1F1B": min(m, stages)}[name]
-            on_paper.append((m, kept_on_paper(held, {"one batch": batch // m, "growing": rows}[which])))
+        held = {"GPipe": m, "1F1B": min(m, stages)}[name]
+        on_paper.append((m, kept_on_paper(held, {"one batch": batch / m, "growing": rows}[which])))
     return figures.Curve(f"{name} ({which})", memory[name, which], on_paper)
 
 answer, ends = None, [(at_few, at_most) for (_, at_few), (_, at_most) in memory.values()]
 if all(map(all, ends)):
-    growth = "one batch: GPipe {:.3g}, 1F1B {:.3g} times; growing: GPipe {:.3g}, 1F1B {:.3g}"
-    gpipe_one, gpipe_growing, one_1f1b, growing_1f1b = [at_most / at_few for at_few, at_most in ends]
-    answer = growth.format(gpipe_one, one_1f1b, gpipe_growing, growing_1f1b)
+    growth = dict(zip(memory, [at_most / at_few for at_few, at_most in ends]))
+    changes = {which: {name: growth[name, which] for name in orders} for which in ("one batch", "growing")}
+    said = []
+    for which, times_of in changes.items():
+        changed = [f"{name}, {times:.3g} times" for name, times in times_of.items() if abs(times - 1) > 0.05]
+        said.append(f"{which}: {'only ' * (len(changed) == 1)}{' and '.join(changed) or 'neither more nor less'}")
+    answer = "; ".join(said)
 figures.curves(
     [memory_curve(*which) for which in memory],
     figures.answered(f"{most} micro-batches instead of {few}: how many times as much does stage 0 keep?", answer),
@@ -725,9 +728,12 @@ bars = [
 
 answer = None
 if all(bar.measured_s for bar in bars):
-    ratios = [bars[k + 1].measured_s / bars[k].measured_s for k in (0, 2)]
-    fast, slowly = ["a tie" if abs(ratio - 1) < 0.05 else f"1F1B {ratio:.3g} times GPipe" for ratio in ratios]
-    answer = f"fast links: {fast}; slow links: {slowly}"
+    said = []
+    for gpipe_bar, other in (bars[:2], bars[2:]):
+        ratio = other.measured_s / gpipe_bar.measured_s
+        faster = f"{'GPipe' if ratio > 1 else '1F1B'}, {max(ratio, 1 / ratio):.3g} times as fast"
+        said.append("a tie" if abs(ratio - 1) < 0.05 else faster)
+    answer = "fast links: {}; slow ones: {}".format(*said)
 figures.race(bars, figures.answered("Which schedule is faster, over fast links and over slow ones?", answer))
 
 # %% [markdown]

@@ -497,16 +497,17 @@ ring = [(n, busiest(ring_all_reduce, n)) for n in worlds]
 lab.measure("ring_bytes", ring[-1][1])
 
 # %%
+answer = None
+if ring[-1][1] and server[-1][1]:
+    by_server, by_ring = [points[-1][1] / points[0][1] for points in (server, ring)]
+    answer = f"from {worlds[0]} to {n} ranks: one server {by_server:.2g} times, ring {by_ring:.2g} times"
 every = range(2, max(worlds) + 1)
 figures.curves(
     [
         figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
-    figures.answered(
-        "How does the busiest rank's load grow with the number of ranks?",
-        figures.growing({"one server": [load for _, load in server], "ring": [load for _, load in ring]}),
-    ),
+    figures.answered("How does the busiest rank's load grow with the number of ranks?", answer),
     x="ranks", y="tensors that the busiest rank sends", growth=True,
 )
 
@@ -612,9 +613,11 @@ answer = None
 if all(bar.measured_s for bar in bars):
     few, many = min(worlds), max(worlds)
     ahead = {n: winners(results[n]) for n in (few, many)}
-    said = {n: "all" if len(ahead[n]) == len(contestants) else ", ".join(ahead[n]) for n in ahead}
+    said = {n: "all tie" if len(ahead[n]) == len(contestants) else " and ".join(ahead[n]) for n in ahead}
     gain = middle(results[many]["one server"]) / min(map(middle, results[many].values()))
-    answer = f"no: {said[many]}; {gain:.2g} times one server at {many} ranks"
+    answer = f"no: {said[many]}, {gain:.2g} times as fast as one server"
+    if "one server" in ahead[many]:
+        answer = f"no: {said[many]}"
     if ahead[few] != ahead[many]:
         answer = f"yes, {few} ranks: {said[few]}; {many}: {said[many]}"
 figures.race(
@@ -707,7 +710,7 @@ for name, points in simulated.items():
 answer = None
 if lead:
     apart = [abs(real[n][name] / dict(simulated[name])[n] - 1) for n in worlds for name in in_simulation]
-    answer = f"{100 * max(apart):.0f} % apart at most; lead at {simulated_worlds[-1]:,} ranks: {lead:.2g} times"
+    answer = f"{100 * max(apart):.0f} % apart at most; at {simulated_worlds[-1]:,} ranks {lead:.2g} times as fast"
 figures.curves(
     [figures.Curve(name, [(n, real[n][name]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
     figures.answered(
@@ -787,6 +790,7 @@ print(f"by the formulas they cross at {formula_bytes / 1e3:.0f} kB")
 figures.predicted(lab, ["small", "crossing"])
 
 # %%
+every_size = sorted({*sizes, *(sizes[0] * (sizes[-1] / sizes[0]) ** (k / 60) for k in range(61))})
 answer = None
 if None not in sweep["one server"] + sweep["your ring"]:
     overtakes = "at none of these sizes"
@@ -798,7 +802,7 @@ if None not in sweep["one server"] + sweep["your ring"]:
 figures.curves(
     [
         figures.Curve(
-            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes],
+            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in every_size],
             repeats={m: laps for m, laps in zip(sizes, swept[name]) if laps},
         )
         for name in contestants
@@ -927,7 +931,7 @@ rabenseifners = race(n, three_sizes, far, both)
 raced = {name: [middle(laps) for laps in rows] for name, rows in rabenseifners.items()}
 costs = {"your ring": cost.ring_all_reduce, "Rabenseifner": cost.rabenseifner_all_reduce, "tree": cost.tree_all_reduce}
 rows = [
-    figures.Curve(name, list(zip(three_sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in sizes])
+    figures.Curve(name, list(zip(three_sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in every_size])
     for name, seconds in costs.items()
 ]
 answer, ratios = None, [times(*pair) for pair in zip(raced.get("your ring", ()), raced.get("Rabenseifner", ()))]

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from worldsize import units
 from worldsize.fabric.background import Background, OverGloo, over_the_fabric
 from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.formulas import bucketing
@@ -162,8 +163,11 @@ def hooks_begin(forms):
     flat, hooks = (figures.middle_step(forms[name].trace, 0, layers) for name in ("all at once", "in hooks"))
     begins_s = hooks.messages[0][0]
     inside = "yes" if begins_s < hooks.backward_s else "no"
-    shorter = "yes" if hooks.end_s < 0.95 * flat.end_s else "no"
-    return f"{inside}, after {1e3 * begins_s:.0f} ms; {shorter}: {1e3 * hooks.end_s:.0f} ms, all at once {1e3 * flat.end_s:.0f}"
+    kind = "no shorter" if hooks.end_s < 1.05 * flat.end_s else "a longer"
+    if hooks.end_s < 0.95 * flat.end_s:
+        kind = "a shorter"
+    lengths = f"{units.seconds(hooks.end_s)}, not {units.seconds(flat.end_s)}"
+    return f"{inside}, after {units.seconds(begins_s)}; {kind} step: {lengths}"
 
 # %%
 # Helper: what travels inside backward, in words; None where an exercise is not written yet
@@ -175,10 +179,11 @@ def in_backward(run):
     return f"{100 * share:.0f} % of what is sent" if share > 0.005 else "nothing"
 
 def saves(run, than):
-    """Say what a form saves, and what travels inside backward."""
-    if None in (ms := [milliseconds(of) for of in (run, than)]):
+    """Say what a form saves in the steps that are drawn, and what travels inside backward."""
+    if in_backward(run) is None or in_backward(than) is None:
         return None
-    saved = f"{ms[1] - ms[0]:.0f} of {ms[1]:.0f} ms" if ms[0] < ms[1] else "no time"
+    new_s, old_s = (figures.middle_step(of.trace, 0, layers).end_s for of in (run, than))
+    saved = f"{units.seconds(old_s - new_s)} of {units.seconds(old_s)}" if new_s < old_s else "no time"
     return f"{saved}; {in_backward(run)} inside backward"
 
 def hides_most(forms):

@@ -176,7 +176,7 @@ def as_much(run, other, trainings=None):
     verdict = "yes" if found <= middle(ends) else "no"
     if middle(ends) < found <= max(ends):
         verdict = "within the seeds' spread"
-    return f"{verdict}: {found:.1f} % error, batch {small} {middle(ends[:trainings]):.1f} %"
+    return f"{verdict}: {found:.1f} % error, batch {small} has {middle(ends[:trainings]):.1f} %"
 
 def by_epoch(runs, asks, trainings=None):
     rows = [error_curve(*row, trainings) for row in runs.items()]
@@ -286,9 +286,10 @@ def helped(cold, warmed, reference):
         return None
     found, goals = last_errors(warmed), last_errors(reference)
     lower = sum(warm < without for warm, without in zip(found, last_errors(cold)))
-    helps = {0: "no help", len(seeds): "it helps"}.get(lower, "help not decided")
+    helps = {0: "no", len(seeds): "yes"}.get(lower, "undecided")
     enough = "enough" if middle(found) <= max(goals) else "not enough"
-    return f"{helps}, {enough}: {middle(found):.1f} % error, batch {small} {middle(goals):.1f} %"
+    link = "but" if (helps, enough) == ("yes", "not enough") else "and"
+    return f"{helps}, {link} {enough}: {middle(found):.1f} % error, batch {small} has {middle(goals):.1f} %"
 
 # %%
 compared(runs, reference)
@@ -584,8 +585,14 @@ def steps_of(seed, labels):
 
 noisy = {f"seed {seed}": steps_of(seed, labels) for seed in seeds}
 noisy[f"seed {seeds[0]}, right labels"] = steps_of(seeds[0], true_labels)
+windows = {name: by_window(name, steps) for name, steps in noisy.items()}
+right, wrong = (dict(windows[f"seed {seeds[0]}{labels}"].known) for labels in (", right labels", ""))
+smaller = [scale < wrong[end] for end, scale in right.items() if end in wrong]
+answer = None
+if smaller:
+    answer = "yes, at every marker" if all(smaller) else f"no, at {sum(smaller)} of {len(smaller)} markers"
 figures.curves(
-    [by_window(*row) for row in noisy.items()], "With right labels: is the noise scale smaller all the time?",
+    windows.values(), figures.answered("With right labels: is the noise scale smaller all the time?", answer),
     x="step", y="noise scale (examples)", log=True,
 )
 
@@ -710,11 +717,12 @@ def lines_of(taken):
     if not taken:
         return [figures.Curve("measured", [(batch, None) for batch in sweep])]
     first = middle(taken[sweep[0]])
-    fitted = [(batch, large_batches.steps(batch, fewest, knee)) for batch in sweep]
+    fine = sorted({*sweep, *(sweep[0] * (sweep[-1] / sweep[0]) ** (k / 60) for k in range(61))})
+    fitted = [(batch, large_batches.steps(batch, fewest, knee)) for batch in fine]
     perfect = [(batch, first * sweep[0] / batch) for batch in sweep]
     measured = [(batch, middle(steps)) for batch, steps in taken.items()]
     least = first / (1 + foretold / sweep[0]) if foretold else 0
-    told = [(batch, large_batches.steps(batch, least, foretold)) for batch in sweep if foretold]
+    told = [(batch, large_batches.steps(batch, least, foretold)) for batch in fine if foretold]
     computed = {"by the noise scale": told, "fitted to the points": fitted, "perfect scaling": perfect}
     drawn = [figures.Curve(name, predicted=points) for name, points in computed.items() if points]
     return [figures.Curve("measured", measured, repeats=taken), *drawn]
@@ -878,7 +886,7 @@ for n in many_ranks if ready else ():
     places = ", ".join(first) or "none"
     if level:
         places += f", level on {', '.join(level) if len(level) < len(many_ranks) else 'all'}"
-    answer = f"on {places}; {middle(took['growing']):.2f} s, {fixed} {middle(took[fixed]):.2f} s"
+    answer = f"first on {places}; {middle(took['growing']):.2f} s against {middle(took[fixed]):.2f} s"
 asks = f"The same goal: on how many ranks is the growing batch first, and how far on {many_ranks[-1]:,}?"
 figures.race(bars, figures.answered(asks, answer), simulated=True) if ready else figures.not_yet("Exercise 13.3")
 

@@ -2,13 +2,14 @@
 
 import inspect
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
 from worldsize import figures
-from worldsize.figures import Curve, Descent, Line, Sample, Timing
+from worldsize.figures import Curve, Descent, Line, Sample, Timing, base, tokens
 from worldsize.figures.frame import scales
 from worldsize.trace import Span, Trace, Transfer
 
@@ -142,7 +143,7 @@ def test_lines_are_called_predicted_only_where_they_are_drawn():
 
 def test_an_axis_with_a_logarithmic_scale_says_so():
     curves = figures.curves([Curve("ring", [(1, 1.0), (9, 2.0)])], x="size (bytes)", y="s", log=True).axes[0]
-    assert (curves.get_xlabel(), curves.get_ylabel()) == ("size (bytes), log scale", "s, log scale")
+    assert (curves.get_xlabel(), curves.get_ylabel()) == ("size, log scale", "s, log scale")
     assert figures.histories({"a": [1.0, 2.0]}, y="loss", log=True).axes[0].get_ylabel() == "loss, log scale"
     assert figures.descents([Descent("a", [(0, 0, 2.0), (1, 1, 1.0)])], y="loss").axes[0].get_ylabel() == "loss, log scale"
 
@@ -170,3 +171,21 @@ def test_no_two_ticks_of_a_logarithmic_axis_are_so_close_that_their_numbers_over
 @pytest.mark.parametrize("limits", [(0.0, 1.0), (1.0, 1.0), (-1.0, 5.0), (1.0, float("inf"))])
 def test_limits_that_no_logarithm_has_give_no_ticks(limits):
     assert scales.log_ticks(*limits) == []
+
+
+RING = Trace(3, tuple(Transfer(r, (r + 1) % 3, 8, 0.1 * r, 0.1 * r + 0.05) for r in range(3)), (Span(0, "compute", 0.0, 1.0),))
+CHUNKS = SimpleNamespace(state="done", results=[[111, 10, 100], [1, 111, 100], [1, 10, 111]])
+HEADED = {
+    "messages": lambda: figures.messages(RING), "links": lambda: figures.links(RING), "timeline": lambda: figures.timeline(RING),
+    "contributions": lambda: figures.contributions(CHUNKS), "matrix_cuts": lambda: figures.matrix_cuts(4, 8, 8, 4, 2),
+    "race": lambda: figures.race([Timing("left", 1.0)], "Who is first?"),
+    "curves": lambda: figures.curves([Curve("left", [(1, 1.0), (2, 2.0)])], "How many?", x="n", y="s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_the_heads_of_all_pictures_begin_at_one_left_edge(name):
+    picture = HEADED[name]()
+    picture.canvas.draw()
+    tops = [t.get_window_extent() for t in picture.findobj(Text) if len(t.get_text()) > 9 and t.get_fontsize() == tokens.TITLE_PT]
+    assert tops and {round(box.x0 / picture.dpi, 2) for box in tops} == {base.EDGE_IN}

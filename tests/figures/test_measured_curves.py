@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 
 from worldsize import figures
-from worldsize.figures import Curve
+from worldsize.figures import Curve, tokens
 
 pytestmark = pytest.mark.quick
 
@@ -146,3 +146,49 @@ def test_curves_that_are_only_computed_have_their_ticks_at_their_points():
     rows = [Curve("days", predicted=[(1024, 20.0), (2048, 11.0), (10240, 4.0)])]
     ax = figures.curves(rows, "How long?", x="GPUs", y="training (days)", log=True).axes[0]
     assert list(ax.get_xticks()) == [1024, 2048, 10240]
+
+
+def markers(shown):
+    return [line for line in shown.axes[0].lines if line.get_marker() not in ("None", "", None)]
+
+
+def learning(x, **more):
+    rows = [Curve(name, [(k, 9.0 - k) for k in range(1, 5)], **more) for name in ("a", "b", "c")]
+    return figures.curves(rows, "Who learns most?", x=x, y="error (%)")
+
+
+@pytest.mark.parametrize(
+    ("x", "joined"), [("epochs", True), ("step", True), ("ranks", False), ("step after the checkpoint", False)]
+)
+def test_what_is_measured_on_the_way_through_a_training_is_joined_and_side_by_side(x, joined):
+    shown = learning(x)
+    shown.canvas.draw()
+    lefts = [line.get_transform().transform((2, 3))[0] for line in markers(shown)]
+    assert {line.get_linestyle() for line in markers(shown)} == {"-" if joined else "None"}
+    assert len(set(lefts)) == (3 if joined else 1) and max(lefts) - min(lefts) < 0.1 * shown.dpi
+    low, high = shown.axes[0].get_ylim()
+    assert low == 0 and 8 < high < 10
+
+
+def test_markers_beside_a_predicted_line_are_not_joined():
+    shown = learning("epochs", predicted=[(1, 8.0), (4, 5.0)])
+    assert {line.get_linestyle() for line in markers(shown)} == {"None"}
+
+
+def test_a_single_curve_has_no_legend():
+    assert drawn([Curve("measured", [(1, 10.0), (2, 6.0)])]).axes[0].get_legend() is None
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("time of a step (s)", "time of a step"), ("kept (bytes)", "kept"), ("error (%)", "error (%)")]
+)
+def test_a_unit_on_each_tick_is_not_in_the_axis_label_too(name, shown, log):
+    axes = figures.curves([Curve("a", [(1, 10.0), (2, 6.0)])], "How much?", x="ranks", y=name, log=log).axes[0]
+    assert axes.get_ylabel() == shown + ", log scale" * log
+
+
+def test_a_name_has_its_curve_s_hue():
+    rows = [Curve(name, [(1, 1.0), (2, 2.0 + k)]) for k, name in enumerate(("one", "two", "three", "four", "five"))]
+    names = {text.get_text(): text.get_color() for text in drawn(rows).axes[0].texts}
+    assert tokens.INK.light not in {names[row.name] for row in rows}

@@ -11,7 +11,7 @@ from worldsize.figures.tokens import Tone
 
 PALETTES = {"ranks": tokens.RANKS, "phases": tokens.PHASES, "algorithms": tokens.ALGORITHMS}
 THEMES = ["light", "dark"]
-TEXT = [tokens.INK, tokens.QUIET_INK, tokens.GOOD, tokens.BAD, tokens.NOTE]
+TEXT = [tokens.INK, tokens.QUIET_INK, tokens.GOOD, tokens.BAD, tokens.NOTE, tokens.SYNCHRONOUS_NAME]
 
 pytestmark = pytest.mark.quick
 

@@ -24,12 +24,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
+from matplotlib.transforms import blended_transform_factory
 from typing_extensions import override
 
 from worldsize.figures import tokens
 from worldsize.figures.frame.themed_svg import themed_svg
 
 WIDTH_IN = tokens.WIDTH_IN
+EDGE_IN = 0.1  # from the left edge of a picture to its title
 MOST_DPI, LEAST_DPI = 144, 80
 SHOWN_DPI = 96
 MOST_BYTES = 80_000
@@ -212,11 +214,22 @@ def dashes(index: int) -> Any:
     return tokens.DASHES[index // len(COLOURS) % len(tokens.DASHES)]
 
 
-def headline(ax: Axes, text: str, small: str = "") -> None:
-    """Write a picture's finding as the title at the left of its axes, with a quiet line under it."""
-    ax.set_title(text, loc="left", fontsize=tokens.TITLE_PT, color=INK, pad=22 if small else 8, wrap=True)
+def headline(ax: Axes, text: str, small: str = "", at_edge: bool = False) -> None:
+    """Write a picture's finding as the title above its axes, with a quiet line under it.
+
+    It begins at the left of the axes, or `at_edge`, the picture's left edge: then nothing may move the axes. Where
+    something does, `heading.head` writes it.
+    """
+    title = ax.set_title(text, loc="left", fontsize=tokens.TITLE_PT, color=INK, pad=22 if small else 8, wrap=True)
+    left, across = 0.0, "axes fraction"
+    figure = ax.get_figure(root=True)
+    if at_edge:
+        left, across = EDGE_IN / figure.get_figwidth(), "figure fraction"
+        title.set_transform(blended_transform_factory(figure.transFigure, title.get_transform()))
+        title.set_x(left)
     if small:
-        ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=tokens.LABEL_PT, color=QUIET_INK)
+        look = {"fontsize": tokens.LABEL_PT, "color": QUIET_INK, "annotation_clip": False}
+        ax.annotate(small, (left, 1), (0, 6), (across, "axes fraction"), "offset points", **look)
 
 
 def sentences(*clauses: str) -> str:

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import heading
 from worldsize.figures.step_through.steps import Held
 
 Counts = list[int]  # how often each rank's number is in a sum
@@ -29,7 +30,7 @@ def contributions(run: Any) -> Picture:
     cells = []  # [rank][chunk]
     for row in run.results:
         cells.append([counts(float(value), n) for value in row])
-    picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.75 + 0.42 * n)
+    picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.1 + 0.42 * n)
     ax = picture.plot_area()
 
     for rank, row in enumerate(cells):
@@ -38,7 +39,7 @@ def contributions(run: Any) -> Picture:
     _axes(ax, n, len(cells[0]))
 
     finding = _finding(cells, n)
-    base.headline(ax, finding, "in each cell: the ranks whose numbers were added up there")
+    heading.head(picture, "", finding, "in each cell: the ranks whose numbers were added up there")
     clauses = []
     for rank, row in enumerate(cells):
         clauses.append(f"rank {rank}: " + ", ".join(_text(tally, n) for tally in row))

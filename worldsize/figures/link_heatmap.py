@@ -13,11 +13,12 @@ from matplotlib.patches import Rectangle
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.frame.inputs import trace_of
 from worldsize.figures.frame.message_pattern import message_pattern
 
 MOST_NUMBERED_RANKS = 16
+CELL_IN, LABELS_IN = 0.62, 0.9  # the most width of a cell, and about that of the labels at the left
 GAP = 0.06  # round a cell, in cells
 MARGIN = 0.9  # length of the longest bar, of the room beside the table
 
@@ -35,13 +36,16 @@ def links(of: Any) -> Picture:
         table[t.src, t.dst] += t.size_bytes
     scale, unit = units.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
 
-    picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.7 + 0.36 * (n + _margin(n))))
+    picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(7.9, 0.9 + 0.34 * (n + _margin(n))))
     ax = picture.plot_area()
     _cells(ax, table, scale)
     _axes(ax, n)
 
     busiest = _busiest_link(table)
-    base.headline(ax, finding[0].upper() + finding[1:], f"{unit} from each rank to each other one; {busiest}")
+    heading.head(picture, "", finding[0].upper() + finding[1:], f"{unit} from each rank to each other one; {busiest}")
+    engine, needs_in = picture.get_layout_engine(), LABELS_IN + CELL_IN * (n + _margin(n))
+    left, bottom, width, height = engine.get()["rect"]
+    engine.set(rect=(left, bottom, min(width, needs_in / picture.get_figwidth()), height))
     picture.alt = f"Bytes on each link of {units.count(n, 'rank')}: {finding}; {busiest}. {_sent(table.sum(1))}."
     return picture
 

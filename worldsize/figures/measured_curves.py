@@ -1,7 +1,8 @@
 """Measured points on predicted curves: how a quantity grows with the world size, or with the size of a message.
 
 Markers are measurements, dashed lines the formula, lines with small dots simulated ranks. A thin line through a marker goes
-from the least repetition to the greatest.
+from the least repetition to the greatest. Where x is training's time, a hair line joins a series' markers, which stand a
+little beside those of the other series.
 """
 
 import math
@@ -15,6 +16,7 @@ from types import MappingProxyType
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from worldsize import units
 from worldsize.figures import base, tokens
@@ -90,6 +92,9 @@ FASTER = ("faster", "fastest")
 NOUNS = "workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples|epochs|parts|minutes"
 COUNTED = re.compile(rf"((backup )?({NOUNS}))\b")
 NUMBERED = re.compile(r"layer|step|epoch|call")
+ON_THE_WAY = re.compile(r"(epoch|step)s?\b(?! after)")  # axes along which one training is measured again and again
+ON_TICKS = re.compile(r" \((bytes|s)\)$")  # a unit that each tick of the axis carries
+BESIDE_PT = 2.5  # from series to series at one x
 UNIT = re.compile(r"\(([a-zA-Z][^)]*)\)$")
 RATE = re.compile(r"\S+/\S+")
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
@@ -149,8 +154,13 @@ def curves(
     picture = Picture(8.5, 3.8)
     ax = picture.plot_area()
     tones = charts.tones([row.name for row in rows])
+    joined = ON_THE_WAY.match(x) is not None
+    measured = [row.name for row in rows if row.known]
     for index, row in enumerate(rows):
-        _curve(ax, index, row, tones[row.name])
+        beside_pt = 0.0
+        if joined and row.known:
+            beside_pt = BESIDE_PT * (measured.index(row.name) - (len(measured) - 1) / 2)
+        _curve(ax, index, row, tones[row.name], joined, beside_pt)
 
     places: set[float] = set()
     computed: set[float] = set()
@@ -179,7 +189,7 @@ def curves(
     else:
         statement = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, statement, _drawn(rows))
-    if not charts.name_ends(picture, ax, _ends(rows, tones)):
+    if not charts.name_ends(picture, ax, _ends(rows, tones)) and (len(rows) > 1 or any(row.unwritten for row in rows)):
         # framed, so that its markers do not pass for points
         ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
     _marks(ax, marks, x)
@@ -348,7 +358,8 @@ def _apart(places: Sequence[float], log: bool) -> list[float]:
     return shown
 
 
-def _curve(ax: Axes, index: int, row: Curve, tone: str) -> None:
+def _curve(ax: Axes, index: int, row: Curve, tone: str, joined: bool, beside_pt: float) -> None:
+    """Draw a curve, what is measured of it `beside_pt` to the right, and `joined` by a hair line if it has no other line."""
     look = {"color": tone}
     if row.predicted:
         ax.plot(*zip(*row.predicted, strict=True), linestyle=PREDICTED, linewidth=tokens.LINE_PT, **look)
@@ -356,14 +367,17 @@ def _curve(ax: Axes, index: int, row: Curve, tone: str) -> None:
     if row.played:
         ax.plot(*zip(*row.played, strict=True), linewidth=tokens.LINE_PT, marker=".", markersize=5, **look)
 
+    of_series = []
     for place, repeats in row.repeats.items():
         if len(repeats) > 1:
-            ax.plot([place, place], [min(repeats), max(repeats)], linewidth=tokens.STRONG_PT, **look)
+            span = [min(repeats), max(repeats)]
+            of_series += ax.plot([place, place], span, linewidth=tokens.STRONG_PT, **look)
 
     if row.known:
-        ax.plot(
-            *zip(*row.known, strict=True), label=row.name, linestyle="none", marker=base.marker(index), markersize=8,
-            markeredgewidth=0, **look,
+        hair = "-" if joined and not (row.predicted or row.played) else "none"
+        of_series += ax.plot(
+            *zip(*row.known, strict=True), label=row.name, linestyle=hair, linewidth=tokens.THIN_PT, marker=base.marker(index),
+            markersize=8, markeredgewidth=0, **look,
         )  # fmt: skip
     else:  # nothing to draw: an entry in the legend alone
         label = f"{row.name}: not yet" if row.unwritten else row.name
@@ -373,6 +387,9 @@ def _curve(ax: Axes, index: int, row: Curve, tone: str) -> None:
         if row.played:
             dashes = "-"
         ax.plot([], [], label=label, linestyle=dashes, **look)
+
+    for line in of_series:  # only now: the axes' limits come from the data
+        line.set_transform(ax.transData + ScaledTranslation(beside_pt / 72, 0, ax.get_figure().dpi_scale_trans))
 
 
 def _ends(rows: Sequence[Curve], tones: Mapping[str, str]) -> list[charts.End | None]:
@@ -398,10 +415,11 @@ def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
 
 
 def _axis(axis, name: str, log: bool) -> None:
+    shown = ON_TICKS.sub("", name)
     if log:
-        scales.log_axis(axis, name)
+        scales.log_axis(axis, shown)
     else:
-        axis.set_label_text(name, fontsize=tokens.LABEL_PT)
+        axis.set_label_text(shown, fontsize=tokens.LABEL_PT)
     axis.set_major_formatter(lambda value, _: _text(value, name))
     axis.set_tick_params(which="both", colors=base.INK, labelsize=9)
     axis.label.set_color(base.QUIET_INK)

@@ -172,7 +172,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
         waited = sum(words.startswith("waited") for words in stood.values())
         if waited:
             late += f"; {units.count(waited, 'rank')} waited for others"
-    base.headline(ax, findings.line(late) or clause, units.seconds(whole_s) + " in all")
+    base.headline(ax, findings.line(late) or clause, units.seconds(whole_s) + " in all", at_edge=True)
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     sentence = f"{clause[0].lower()}{clause[1:]}"
     if late and not failed:

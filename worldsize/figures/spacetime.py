@@ -10,14 +10,15 @@ from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox
 
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import heading
 from worldsize.figures.frame.inputs import began_s, ended_s, marked, trace_of
 from worldsize.figures.frame.message_pattern import message_pattern
 from worldsize.trace import on_logical_clock
@@ -25,6 +26,8 @@ from worldsize.trace import on_logical_clock
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
 LONG_ARROW = 6
+THIN_BAR = 0.12  # the height of a wait, in lanes
+PALE = 0.25  # the opacity of work
 MUCH_LARGER = 4  # ratio of sizes from which an arrow's width shows its bytes
 SIDE_BY_SIDE = 0.015  # of the time drawn
 MOST_EQUAL_LABELS = 6  # fewer than `MOST_LABELS`: the headline gives an equal size too
@@ -57,7 +60,7 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
         scale, unit = units.time_unit(end_s - start_s)
         x = f"time since the first event ({unit})"
 
-    picture = Picture(base.WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
+    picture = Picture(base.WIDTH_IN, min(7.9, 1.15 + 0.42 * trace.world_size))
     ax = picture.plot_area()
     _lanes(ax, trace.world_size)
     _bars(ax, [s for s in spans if s.start_s < end_s], start_s, end_s, scale)
@@ -77,7 +80,7 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
 
     totals = _totals(trace, shown, unit, scale, start_s)
-    base.headline(ax, finding[0].upper() + finding[1:], totals)
+    heading.head(picture, "", finding[0].upper() + finding[1:], totals)
 
     _size_labels(picture, ax, arrows)
 
@@ -127,18 +130,18 @@ def _lanes(ax: Axes, world_size: int) -> None:
 def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: float) -> None:
     for span in spans:
         left, right = (span.start_s - start_s) * scale, (min(span.end_s, end_s) - start_s) * scale
-        height, look = 0.12, {"facecolor": base.PAPER, "edgecolor": base.QUIET_INK}
-        if span.kind == "compute":
+        height, look = THIN_BAR, {"facecolor": tokens.IDLE.light, "edgecolor": base.QUIET_INK}
+        if span.kind == "compute":  # pale, so that arrows are seen on it
             height = 0.3
-            look = {"facecolor": base.colour(span.rank), "edgecolor": "none"}
+            look = {"facecolor": to_rgba(base.colour(span.rank), PALE), "edgecolor": base.colour(span.rank)}
         ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=tokens.HAIR_PT, **look)
 
     kinds = set(map(attrgetter("kind"), spans))
     entries = []
     if "compute" in kinds:
-        entries.append(Patch(facecolor=base.RULE, edgecolor=base.INK, label="compute"))
+        entries.append(Patch(facecolor=base.RULE, edgecolor=base.QUIET_INK, linewidth=tokens.HAIR_PT, label="compute"))
     if "wait" in kinds:
-        entries.append(Patch(facecolor=base.PAPER, edgecolor=base.QUIET_INK, label="wait"))
+        entries.append(Patch(facecolor=tokens.IDLE.light, edgecolor=base.QUIET_INK, linewidth=tokens.HAIR_PT, label="wait"))
     if entries:
         entries.append(Line2D([], [], color=base.QUIET_INK, label="message"))
         ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=tokens.SMALL_PT, frameon=False)
@@ -194,7 +197,8 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> No
         return
 
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
-    taken: list[Bbox] = []
+    inside = ax.get_window_extent()
+    taken = [bar.get_window_extent() for bar in ax.patches if bar.get_height() > THIN_BAR]
 
     for bundle, size in zip(bundles, sizes, strict=True):
         begin, end, transfer = bundle[len(bundle) // 2]
@@ -205,9 +209,11 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> No
         for place in LABEL_PLACES:
             y = transfer.src + place * (transfer.dst - transfer.src)
             label.set_position((begin + place * (end - begin), y))
-            box = label.get_window_extent().padded(3)
+            words = label.get_window_extent()
+            box = words.padded(8, 3)
             on_a_lane = abs(y - round(y)) < 0.2
-            if not on_a_lane and not any(map(box.overlaps, taken)):
+            across = inside.x0 <= words.x0 and words.x1 <= inside.x1
+            if across and not on_a_lane and not any(map(box.overlaps, taken)):
                 taken.append(box)
                 break
         else:

@@ -63,6 +63,7 @@ STEPS = _palette("step", "#5d94da #3576c6 #155aa7 #04407e #012854", "#0065b0 #29
 # an actor has one colour in the whole course: what its names look like, the first that fits
 YOURS, SERVER, LIBRARY = ALGORITHMS[0], ALGORITHMS[1], ALGORITHMS[2]
 SYNCHRONOUS = ALGORITHMS[4]
+SYNCHRONOUS_NAME = Tone("synchronous-name", "#49751a", "#a9da70")  # that green, strong enough for words
 ACTORS = (
     (r"\byours?\b|^ring\b", YOURS),
     (r"\bserver\b|^star\b|\bcentral", SERVER),
@@ -73,7 +74,10 @@ OTHERS = tuple(ALGORITHMS[k] for k in (5, 3, 4, 2, 1, 0))  # names that are no a
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is
 
-ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS, *STEPS)
+ALL = (
+    PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, IDLE, GOOD, BAD, NOTE, AMOUNT,
+    *RANKS, *PHASES, *ALGORITHMS, SYNCHRONOUS_NAME, *STEPS,
+)  # fmt: skip
 
 # what each tone stands for, as the site's page of the visual language says it
 MEANINGS = {
@@ -86,7 +90,7 @@ MEANINGS = {
     "your answer": (YOURS,),
     "one server, a star": (SERVER,),
     "a library's own": (LIBRARY,),
-    "synchronous updates": (SYNCHRONOUS,),
+    "synchronous updates, and that curve's name": (SYNCHRONOUS, SYNCHRONOUS_NAME),
     "any other algorithm or curve": tuple(tone for tone in ALGORITHMS if tone not in (YOURS, SERVER, LIBRARY, SYNCHRONOUS)),
 }
 

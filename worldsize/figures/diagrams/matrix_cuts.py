@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import heading
 
 MOST_RANKS = 8
 GAP = 0.55  # between two matrices
@@ -32,7 +33,7 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
 
     sides = (batch, inputs, hidden, outputs)
     unit = min(TALLEST, WIDEST) / math.sqrt(max(sides))
-    picture = Picture(base.WIDTH_IN, 2.6 + 0.2)
+    picture = Picture(base.WIDTH_IN, 2.2)
     ax = picture.plot_area()
 
     x = 0.0
@@ -56,7 +57,7 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
         finding = "Forwards the ranks meet once, in an all-reduce of y"
     held, whole = hidden // n * (inputs + outputs), hidden * (inputs + outputs)
     small = f"{units.count(n, 'rank')}; each holds {held:,} of {whole:,} weights"
-    base.headline(ax, finding, small)
+    heading.head(picture, "", finding, small)
     picture.alt = base.sentences(
         finding, small, f"upᵀ ({inputs} × {hidden}) is cut by columns", f"downᵀ ({hidden} × {outputs}) is cut by rows"
     )

@@ -23,6 +23,7 @@ LETTER_IN, LINE_IN = 0.078, 0.17  # of a name's text
 FLAT = {"edgecolor": "none", "linewidth": 0}  # an area
 
 _ACTORS = tuple((re.compile(pattern, re.IGNORECASE), tone) for pattern, tone in tokens.ACTORS)
+_WORDS = {tokens.SYNCHRONOUS.light: tokens.SYNCHRONOUS_NAME.light, tokens.STEPS[0].light: tokens.INK.light}
 _NUMBER = re.compile(r"\d[\d,.]*")
 
 
@@ -130,8 +131,8 @@ def name_ends(picture: Picture, ax: Axes, ends: Sequence[End | None], alone: boo
 
 
 def _of_words(tone: str) -> str:
-    """Return the colour of a curve's name: its own, or ink where that is too pale for words on one of the two grounds."""
-    return tokens.INK.light if tone in (tokens.STEPS[0].light, tokens.SYNCHRONOUS.light) else tone
+    """Return the colour of a curve's name: its own, or a stronger one where that is too pale for words on one of the grounds."""
+    return _WORDS.get(tone, tone)
 
 
 def legend_beside(ax: Axes) -> None:

@@ -15,7 +15,7 @@ from worldsize.figures.frame import findings
 HEAD, LINE, NOTE = tokens.TITLE_PT, tokens.QUESTION_PT, tokens.LABEL_PT
 EM = 0.56  # a letter's average width in its height, rather too broad
 LEADING = 1.22
-TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
+TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, base.EDGE_IN
 
 
 class AnsweredQuestion(str):
