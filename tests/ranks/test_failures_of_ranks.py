@@ -348,7 +348,7 @@ def test_the_shards_of_a_model_in_fsdp_go_into_a_new_one_after_a_failure(opened)
     )
     with pytest.raises(RankFailed) as told:
         world.run("dist.barrier() if rank == 0 else 1 / 0")
-    assert any("make and shard it anew" in note for note in told.value.run.notes)
+    assert any("FSDP models anew (p.to_local() still has a shard)" in note for note in told.value.run.notes)
     world.run(
         "new = make()\n"
         "with torch.no_grad():\n"

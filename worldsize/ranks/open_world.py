@@ -312,7 +312,8 @@ class OpenRanks:
             run.notes.append("the ranks keep their state and their process groups: none of them had communicated in this cell")
         elif outcome.freed:
             run.notes.append(
-                "the ranks keep their state, and get new process groups before the next cell: make DDP and FSDP models anew"
+                "the ranks keep their state, and get new process groups before the next cell: make DDP and FSDP models anew "
+                "(p.to_local() still has a shard)"
             )
 
     def _endings(self) -> str:
