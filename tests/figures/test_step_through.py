@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from worldsize import figures
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.step_through import layout as stage
 from worldsize.figures.step_through import scene, text
@@ -433,3 +433,17 @@ def test_every_rank_has_a_hatch_in_the_script():
     script = scene.SCRIPT.read_text()
     table = re.search(r"const HATCHES = \[(.*?)\];", script, re.DOTALL)[1]
     assert len(set(re.findall(r'"([^"]*)"', table))) >= len(set(base.COLOURS))
+
+
+def test_the_player_has_each_rank_s_marker_within_one_square():
+    page = figures.steps(ring(3, 2))._repr_html_()
+    shapes = json.loads(re.search(r"SHAPES = (\[.*?\]);", page)[1])
+    assert len(shapes) == len(set(shapes)) == len(tokens.MARKERS)
+    for shape in shapes:
+        numbers = list(map(float, re.findall(r"-?\d+\.\d+", shape)))
+        assert len(numbers) % 2 == 0 and max(map(abs, numbers)) < 0.51
+
+
+def test_the_still_picture_shows_ranks_and_senders_by_their_markers():
+    panel = figures.steps(ring(3, 1))._still.axes[0]
+    assert sorted(line.get_marker() for line in panel.lines) == sorted(2 * [base.marker(rank) for rank in range(3)])

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from worldsize import figures
 from worldsize.errors import Deadlock
 from worldsize.failures import Outcome, Standing, Wait
+from worldsize.figures import base
 from worldsize.figures.wait_graph import WaitArrow, arrows, circle, finding, hangs
 from worldsize.launch import launch
 from worldsize.live import result
@@ -120,3 +121,11 @@ def test_ranks_that_wait_for_a_rank_which_returned_point_at_it():
     assert arrows(run.outcome, 3) == [WaitArrow(1, 0), WaitArrow(2, 0)]
     alt = result.pictures(run)[0].alt
     assert alt.startswith("Rank 0 returned; ranks 1, 2 wait in barrier.") and "stopped" not in alt
+
+
+@pytest.mark.parametrize("n", [2, 4, 9])
+def test_ranks_have_their_markers(n):
+    lines = figures.waiting(hung(*ring(n))).axes[0].lines
+    assert [line.get_marker() for line in lines if line.get_markersize() == 7] == [
+        base.marker(rank) for rank in range(n)
+    ]

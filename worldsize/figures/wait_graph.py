@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.transforms import offset_copy
 
 from worldsize import failures, units
 from worldsize.failures import Outcome, Standing
@@ -229,6 +230,9 @@ def _circle(
             markeredgecolor=edge, markeredgewidth=1.6 if waits else tokens.THIN_PT, zorder=3,
         )  # fmt: skip
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=tokens.LABEL_PT, color=base.INK, zorder=4)
+        look = {"markersize": 7, "markeredgecolor": base.INK, "markeredgewidth": tokens.HAIR_PT, "zorder": 5}
+        rim = offset_copy(ax.transData, ax.get_figure(root=True), -0.36 * size, 0.36 * size, units="points")
+        ax.plot(x, y, marker=base.marker(rank), color=base.colour(rank), transform=rim, **look)
 
     ax.set_xlim(-1.3, 1.3)
     ax.set_ylim(*((-0.7, 0.7) if len(drawn) == 2 else (-1.3, 1.3)))

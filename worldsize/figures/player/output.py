@@ -5,10 +5,14 @@ in a saved notebook and in an exported page.
 """
 
 import base64
+import functools
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path as Outline
 
 from worldsize.figures import tokens
 from worldsize.figures.base import Picture
@@ -17,6 +21,28 @@ PLAYER = Path(__file__).with_name("player.js")
 CSS = Path(__file__).with_name("player.css")
 PICTURE_BYTES = 20_000
 PICTURE_DPI = 96
+COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C"}  # of SVG
+
+
+@functools.cache
+def _shapes() -> tuple[str, ...]:
+    """Return the ranks' markers (`tokens.MARKERS`) for the player's script, as SVG paths about (0, 0) of size 1."""
+    shapes = []
+    for marker in tokens.MARKERS:
+        style = MarkerStyle(marker)
+        outline = style.get_path().transformed(style.get_transform())
+        box = outline.get_extents()
+        size = max(box.width, box.height)
+        middle = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+        parts = []
+        for points, code in outline.iter_segments():
+            if code == Outline.CLOSEPOLY:
+                parts.append("Z")
+                continue
+            pairs = (points.reshape(-1, 2) - middle) / size * (1, -1)  # SVG's y points down
+            parts.append(COMMANDS[code] + " ".join(f"{x:.3f},{y:.3f}" for x, y in pairs))
+        shapes.append("".join(parts))
+    return tuple(shapes)
 
 
 class Scripted:
@@ -43,7 +69,8 @@ class Scripted:
         still = self._still.image(png)
         css = json.dumps(CSS.read_text(encoding="utf-8"))
         scripts = (PLAYER.read_text(encoding="utf-8"), self._script.read_text(encoding="utf-8"))
-        script = "\n".join([f"const CSS = {css};", *scripts, f'showAll("{self._kind}", "{name}", {data});'])
+        given = f"const CSS = {css}, SHAPES = {json.dumps(_shapes())};"
+        script = "\n".join([given, *scripts, f'showAll("{self._kind}", "{name}", {data});'])
 
         # data-lm-suppress-shortcuts: otherwise JupyterLab takes the keys for its own shortcuts
         attributes = f'class="ws-{self._kind}" data-{self._kind}="{name}" data-lm-suppress-shortcuts="true"'

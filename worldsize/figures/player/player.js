@@ -1,5 +1,5 @@
 // The player of every moving view: its place in the page, controls, keys, speed and words, and what views draw with. output.py
-// puts CSS before this script, and a view's script, with its class `View`, and its data behind it.
+// puts CSS and the ranks' SHAPES before this script, and a view's script, with its class `View`, and its data behind it.
 //
 // A player stands at a place from 0 to `data.last`, at `data.opens` until a reader moves it. `data.speeds` are rates at which it
 // plays smoothly; without them, or with motion reduced, it plays in steps: `data.beat` is their time and length. `View` puts the
@@ -10,6 +10,13 @@ const SVG_TAGS = new Set(["svg", "g", "rect", "path", "text", "defs", "pattern",
 
 function rankColour(rank) {
   return `var(--ws-rank-${rank % RANK_TONES})`;
+}
+
+// Return the path of a rank's marker, as all pictures draw it, about (x, y).
+function rankShape(rank, x, y, size) {
+  let count = 0;
+  const placed = (number) => ((count++ % 2 ? y : x) + size * Number(number)).toFixed(1);
+  return SHAPES[rank % SHAPES.length].replace(/-?\d[\d.e-]*/g, placed);
 }
 
 function make(tag, attributes, parent, text) {

@@ -76,7 +76,8 @@ class Band {
     for (const [src, dst] of this.run.links) make("path", { class: "link", d: this.way(src, dst).d }, svg);
     this.packets = make("g", {}, svg);
     this.nodes = this.places.map(([x, y], rank) => {
-      const node = make("circle", { class: "node", cx: x, cy: y, r: this.radius, "data-rank": rank }, svg);
+      const look = { cx: x, cy: y, r: this.radius, style: `stroke: ${rankColour(rank)}` };
+      const node = make("circle", { class: "node", "data-rank": rank, ...look }, svg);
       make("text", { x, y: y + 4 }, svg, rank);
       return node;
     });

@@ -35,7 +35,7 @@ def still(racers: Sequence[Racer], title: str) -> Picture:
     high_in = TITLE_IN + AXIS_IN + BAND_IN * len(racers) + LANE_IN * lanes
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every band's place is known
-    picture.text(0.01, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
+    picture.text(base.EDGE_IN / base.WIDTH_IN, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
 
     longest_s = max(map(attrgetter("over_s"), racers))
     scale, unit = units.time_unit(longest_s)

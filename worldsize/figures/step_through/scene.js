@@ -72,7 +72,7 @@ class View {
     const wide = w > 60;
     const group = make("g", { "data-rank": rank, "data-doing": words }, this.layer);
     make("rect", { class: active ? "node active" : "node", x: left, y: top, width: w, height: h, rx: 6 }, group);
-    make("rect", { class: "cell", x: left + 6, y: top + 7, width: 14, height: 14, fill: `url(#rank${rank})` }, group);
+    make("path", { class: "cell", d: rankShape(rank, left + 13, top + 14, 14), fill: `url(#rank${rank})` }, group);
     make("text", { x: left + 25, y: top + 18.5 }, group, wide ? `rank ${rank}` : rank);
     const below = { x: left + w / 2, y: top + h + 13, "text-anchor": "middle" };
     if (words) make("text", below, group, this.stage === this.data.stages[0] && wide ? words : word);
@@ -101,8 +101,8 @@ class View {
     if (moving) group.setAttribute("style", `--dx:${from[0] - x}px;--dy:${from[1] - y}px`);
     else group.style.animation = "none";
     make("rect", { x: x - width / 2, y: y - 10, width, height: 20, rx: 3 }, group);
-    const swatch = { class: "cell", x: x - width / 2 + 4, y: y - 6, width: 12, height: 12, style: `fill: url(#rank${src})` };
-    make("rect", swatch, group);
+    const mark = { class: "cell", d: rankShape(src, x - width / 2 + 11, y, 12), style: `fill: url(#rank${src})` };
+    make("path", mark, group);
     make("text", { x: x + 9, y: y + 4.5, "text-anchor": "middle" }, group, label);
   }
 

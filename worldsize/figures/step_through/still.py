@@ -6,12 +6,11 @@ Cells have no hatch here: they are so small that their rows alone tell ranks apa
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
 from worldsize import units
@@ -24,7 +23,7 @@ from worldsize.figures.step_through.text import label, rest_in_short, rest_in_wo
 
 MOST_PANELS = {1: 3, 2: 4}  # by columns
 TITLE_IN, HEAD_IN = 0.4, 0.28
-LABEL_PT = 7.5
+LABEL_PT, MARK_PT = 7.5, 7
 BACK = {"boxstyle": "square,pad=0.05", "facecolor": base.PAPER, "edgecolor": "none"}
 
 
@@ -39,7 +38,7 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     high_in = TITLE_IN + rows * panel_in
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every panel's place is known, and a layout engine takes seconds
-    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
+    picture.text(base.EDGE_IN / base.WIDTH_IN, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
 
     for place, number in enumerate(chosen):
         row, column = divmod(place, across)
@@ -78,7 +77,7 @@ def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, re
             edgecolor=base.INK, zorder=3, **edge,
         )
     )  # fmt: skip
-    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, linewidth=tokens.HAIR_PT, **_look(rank)))
+    _mark(ax, rank, x - w / 2 + 11, y - h / 2 + 13)
 
     wide = w > 60
     name = f"rank {rank}" if wide else str(rank)
@@ -88,8 +87,9 @@ def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, re
         ax.text(x, y + h / 2 + 4, words, fontsize=7, color=base.INK, ha="center", va="top", zorder=5)
 
 
-def _look(rank: int) -> dict[str, Any]:
-    return {"facecolor": base.colour(rank), "edgecolor": base.INK, "hatch": 2 * base.hatch(rank), "zorder": 4}
+def _mark(ax: Axes, rank: int, x: float, y: float) -> None:
+    look = {"markersize": MARK_PT, "markeredgecolor": base.INK, "markeredgewidth": tokens.HAIR_PT, "zorder": 5}
+    ax.plot(x, y, marker=base.marker(rank), color=base.colour(rank), **look)
 
 
 def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
@@ -115,12 +115,12 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
 
 
 def _arrow(ax: Axes, stage: Layout, message: StepMessage, words: str) -> None:
-    """Draw a message's curve in a still, with a swatch in its sender's look and its label on it."""
+    """Draw a message's curve in a still, with its sender's marker and its label on it."""
     begin, via, end = stage.arrow(message.src, message.dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     look = {"mutation_scale": 9, "color": base.INK, "linewidth": tokens.LINE_PT}
     ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", zorder=2, **look))
 
     x, y = ((a + 2 * b + c) / 4 for a, b, c in zip(begin, via, end, strict=True))
-    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=tokens.HAIR_PT, **_look(message.src)))
+    _mark(ax, message.src, x, y)
     ax.text(x, y - 8, words, fontsize=LABEL_PT, color=base.INK, ha="center", va="bottom", zorder=6, bbox=BACK)
