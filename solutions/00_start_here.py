@@ -162,7 +162,7 @@ figures.messages(run)
 import time
 
 def there_and_back(fabric, counts):
-    """{count of numbers: its 20 times to rank 1 and back, in seconds, sorted}; the counts take turns"""
+    """{count of numbers: its 20 times to rank 1 and back, in seconds, sorted}, in turns"""
     took_s = {count: [] for count in counts}
     for _ in range(20):
         for count in counts:
@@ -184,8 +184,10 @@ took_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
 middle_s = {count: seconds[10] for count, seconds in took_s.items()}
 lab.measure("thousand", middle_s[1000] / middle_s[1])
 for count, (fastest_s, *_, slowest_s) in took_s.items():
-    compared = f"{middle_s[count] * 1e6:>7,.0f} µs, {middle_s[count] / middle_s[1]:.1f} times as long as one"
-    print(f"{count:>9,} × float32: {compared} (from {fastest_s * 1e6:,.0f} to {slowest_s * 1e6:,.0f} µs)")
+    times_one = middle_s[count] / middle_s[1]
+    compared = f"{middle_s[count] * 1e6:>7,.0f} µs, {times_one:.1f} times as long as one"
+    spread = f"from {fastest_s * 1e6:,.0f} to {slowest_s * 1e6:,.0f} µs"
+    print(f"{count:>9,} × float32: {compared} ({spread})")
 
 arrow = run.trace.transfers[0]
 print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} µs")
@@ -291,8 +293,8 @@ last_run().show()
 def pass_right(fabric, x):
     """Send x to the next rank of the ring; return what came from the rank before.
 
-    A rank that is alone returns what x holds. `torch.empty_like(x)` makes room for a message. Afterwards
-    x may hold anything.
+    A rank that is alone returns what x holds. `torch.empty_like(x)` makes room for a message.
+    Afterwards x may hold anything.
     """
     ### BEGIN SOLUTION
     if fabric.world_size == 1:
@@ -383,7 +385,10 @@ lab.predict("torchrun", f"torchrun starts {few_ranks} ranks. After how many seco
 
 # %%
 began_s = time.monotonic()
-terminal("torchrun", "--standalone", "--nproc-per-node", few_ranks, "plain_ring.py", folder=folder.name, timeout_s=120)
+terminal(
+    "torchrun", "--standalone", "--nproc-per-node", few_ranks, "plain_ring.py",
+    folder=folder.name, timeout_s=120,
+)
 lab.measure("torchrun", time.monotonic() - began_s)
 
 # %% [markdown]
@@ -409,7 +414,10 @@ if run.state == "not yet":
     print(f"not yet: {run.not_yet}")
 else:
     write_script("my_ring.py", pass_right, CALL)
-    terminal("torchrun", "--standalone", "--nproc-per-node", few_ranks, "my_ring.py", folder=folder.name, timeout_s=120)
+    terminal(
+        "torchrun", "--standalone", "--nproc-per-node", few_ranks, "my_ring.py",
+        folder=folder.name, timeout_s=120,
+    )
 
 # %% [markdown]
 # Not one line of yours was changed. In every lab with a fabric, this is how your functions leave the notebook: under

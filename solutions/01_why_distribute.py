@@ -5,7 +5,7 @@
 # reaches, how much faster n workers are and why not n times, when averaging outweighs computing, tell a fast run from one
 # that learns, compute a metric exactly over ranks, and count the bytes that training takes.
 #
-# **Minutes:** 175 (two sittings: 75 up to “Your decision”, then 100) · **Points:** 6 · **Prerequisites:** Lab 00, and training a
+# **Minutes:** 185 (two sittings: 75 up to “Your decision”, then 110) · **Points:** 6 · **Prerequisites:** Lab 00, and training a
 # small network in PyTorch on one device.
 
 # %% [markdown]
@@ -171,10 +171,11 @@ print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished
 # %% tags=["exercise:seconds_per_step"]
 # Exercise 1.1: a timer of finished work
 def seconds_per_step(step, clock, synchronize, warm_up, steps):
-    """Call step() warm_up times, then steps times more; return the median seconds of finished work over the latter.
+    """Call step() warm_up times, then steps times more; return the median seconds of finished
+    work over the latter.
 
-    The median of an even number is the mean of the two in the middle. clock() returns seconds, from any start. step() may
-    return before its work is done; synchronize() returns when all is done.
+    The median of an even number is the mean of the two in the middle. clock() returns seconds,
+    from any start. step() may return before its work is done; synchronize() returns when it is.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):
@@ -202,13 +203,15 @@ def nothing():
     """What synchronize is on a CPU: work is done when its call returns."""
 
 def products(sizes):
-    """Seconds of an n × n product on the stand-in: without and with synchronize, for each size."""
+    """Seconds of an n × n product on the stand-in, by size: without and with synchronize."""
     torch.set_num_threads(1)
     device = ThreadedDevice()
 
     def timed(size, synchronize):
         x = torch.randn(size, size)
-        seconds = seconds_per_step(lambda: device.launch(lambda: x @ x), time.perf_counter, synchronize, 2, 5)
+        seconds = seconds_per_step(
+            lambda: device.launch(lambda: x @ x), time.perf_counter, synchronize, 2, 5
+        )
         device.synchronize()  # nothing left over for the next one
         return seconds
 
@@ -241,11 +244,15 @@ figures.curves(
 def on_cuda(size=4096):
     x = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
     ways = {"too early": nothing, "synchronized": torch.cuda.synchronize}
-    return {name: seconds_per_step(lambda: x @ x, time.perf_counter, wait, 3, 9) for name, wait in ways.items()}
+    return {
+        name: seconds_per_step(lambda: x @ x, time.perf_counter, wait, 3, 9)
+        for name, wait in ways.items()
+    }
 
 if torch.cuda.is_available():
     for name, seconds in (launch(on_cuda, 1, device="cuda")[0] or {}).items():
-        print(f"{name}: {1e3 * seconds:.3f} ms, as if {2 * 4096**3 / seconds / 1e12:,.0f} million million operations a second")
+        speed = f"{2 * 4096**3 / seconds / 1e12:,.0f} million million operations a second"
+        print(f"{name}: {1e3 * seconds:.3f} ms, as if {speed}")
 else:
     print("no CUDA device here: this cell has measured nothing")
 
@@ -267,7 +274,7 @@ from torch.utils.flop_counter import FlopCounterMode
 widths = [784, 512, 512, 10]
 
 def by_hand(widths, examples):
-    """FLOPs of a step of dense layers: forward, and backward twice that, except for the first layer's input."""
+    """FLOPs of a step of dense layers; backward is twice forward, but for the first input."""
     forward = [2 * examples * i * o for i, o in pairwise(widths)]
     return 3 * sum(forward) - forward[0]
 
@@ -277,7 +284,8 @@ def counted(model, x):
     return counter.get_total_flops()
 
 flat_images = images.flatten(1)
-print(f"MLP, 64 images: by hand {by_hand(widths, 64):,}, counted {counted(models.mlp(widths, seed=0), flat_images[:64]):,}")
+by_count = counted(models.mlp(widths, seed=0), flat_images[:64])
+print(f"MLP, 64 images: by hand {by_hand(widths, 64):,}, counted {by_count:,}")
 cnn_flops = counted(models.small_cnn(seed=0), images[:64]) // 64
 print(f"a step of one image: MLP {by_hand(widths, 1):,} FLOPs, CNN {cnn_flops:,}")
 
@@ -294,7 +302,7 @@ lab.predict("larger", f"MLP, steps of {batch} images instead of 1: how many time
 
 # %%
 def utilization(sizes):
-    """FLOP/s of the best matrix product, and images a second of each network at each number of images a step."""
+    """FLOP/s of the best matrix product, and each network's images a second by batch size."""
     torch.set_num_threads(1)
 
     def timed(step):
@@ -310,7 +318,11 @@ def utilization(sizes):
     squares = {n: torch.randn(n, n) for n in (256, 512, 1024)}
     peak = max(2 * n**3 / timed(partial(torch.matmul, x, x)) for n, x in squares.items())
     mlp, cnn = models.mlp(widths, seed=0), models.small_cnn(seed=0)
-    return peak, [images_per_s(mlp, flat_images, s) for s in sizes], [images_per_s(cnn, images, s) for s in sizes]
+    return (
+        peak,
+        [images_per_s(mlp, flat_images, s) for s in sizes],
+        [images_per_s(cnn, images, s) for s in sizes],
+    )
 
 # %%
 sizes = [1, 4, 16, 64, batch]
@@ -330,11 +342,12 @@ if peak:
     print(f"{batch} images a step: MLP {mlp_rate[-1]:,.0f} images/s, CNN {cnn_rate[-1]:,.0f}")
 
 # %%
+mfus = {"MLP": mlp_mfu, "small CNN": cnn_mfu}
 figures.curves(
-    [figures.Curve("MLP", list(zip(sizes, mlp_mfu))), figures.Curve("small CNN", list(zip(sizes, cnn_mfu)))],
+    [figures.Curve(name, list(zip(sizes, mfu))) for name, mfu in mfus.items()],
     figures.answered(
         "Do more images a step bring a core nearer to its peak?",
-        figures.growing({"MLP": mlp_mfu, "small CNN": cnn_mfu}, last="{:.3g} %".format),
+        figures.growing(mfus, last="{:.3g} %".format),
     ),
     x="images a step", y="MFU (% of the peak)", log=True, growth=True,
 )
@@ -372,8 +385,9 @@ figures.curves(
 
 # %%
 def training(fabric, n, count, group):
-    """A step in which each of n workers takes `count` images, and all average their gradients."""
-    model, mine = models.small_cnn(seed=0), slice(fabric.rank * count, (fabric.rank + 1) * count)
+    """A step: each of n workers takes `count` images, and all average their gradients."""
+    model = models.small_cnn(seed=0)
+    mine = slice(fabric.rank * count, (fabric.rank + 1) * count)
     pictures, answers = (images[mine], labels[mine]) if fabric.rank < n else (None, None)
 
     def step():
@@ -419,7 +433,8 @@ def time_cases(make_step, cases, rounds):
 # %%
 cores = max(1, int(usable_cores()))
 worlds = [n for n in (1, 2, 4, 8, 16, 32) if n <= 4 * cores]
-print(f"this machine lets us use {cores} cores; we try {worlds} workers, {batch} images a step together")
+tried = f"{worlds} workers, {batch} images a step together"
+print(f"this machine lets us use {cores} cores; we try {tried}")
 
 # %%
 lab.predict("cores", f"How many times as fast as one worker are {cores}?", "times")
@@ -439,11 +454,13 @@ def ratio(one, other):
     return one / other if one and other else None
 
 speedups = [ratio(strong[0], s) for s in strong]
-print("workers  ms a step  images/s  speedup  efficiency" if strong[0] else "not yet: the timer")
+head = "workers  ms a step  images/s  speedup  efficiency"
+print(head if strong[0] else "not yet: the timer")
 for n, seconds, gain in zip(worlds, strong, speedups):
     if seconds:
         part = scaling.efficiency(n, gain)
-        print(f"{n:7}  {1000 * seconds:9.1f}  {batch / seconds:8,.0f}  {gain:7.2f}  {part:10.0%}")
+        row = f"{n:7}  {1000 * seconds:9.1f}  {batch / seconds:8,.0f}"
+        print(f"{row}  {gain:7.2f}  {part:10.0%}")
 inside = [n for n in worlds if n <= cores]
 lab.measure("cores", speedups[len(inside) - 1])
 lab.measure("beyond", speedups[-1])
@@ -453,7 +470,10 @@ figures.curves(
     [
         figures.Curve("measured", list(zip(worlds, speedups))),
         figures.Curve("n workers, n times as fast", predicted=[(n, n) for n in worlds]),
-        figures.Curve(f"… as far as there are {cores} cores", predicted=[(n, min(n, cores)) for n in worlds]),
+        figures.Curve(
+            f"… as far as there are {cores} cores",
+            predicted=[(n, min(n, cores)) for n in worlds],
+        ),
     ],
     f"A small CNN on {cores} cores: how many times as fast are more workers?",
     x="workers", y="speedup",
@@ -475,7 +495,7 @@ figures.curves(
 serial_part = 0.05
 
 def declared(fabric, n, work_s, group):
-    """A step of declared compute: each does `work_s`, they average, then rank 0 alone does the serial part."""
+    """A declared step: each does `work_s`, they average, rank 0 alone does the serial part."""
     gradient = nn.utils.parameters_to_vector(models.small_cnn().parameters()).detach()
 
     def step():
@@ -511,10 +531,13 @@ def cap(serial=serial_part):
     workers, limit = [2**k for k in range(11)], scaling.amdahl_limit(serial)
     return figures.curves(
         [
-            figures.Curve("Amdahl's law", predicted=[(n, scaling.amdahl(n, serial)) for n in workers]),
+            figures.Curve(
+                "Amdahl's law", predicted=[(n, scaling.amdahl(n, serial)) for n in workers]
+            ),
             figures.Curve("its limit", predicted=[(n, limit) for n in workers], limit=True),
         ],
-        f"{100 * serial:g} % is serial: how many times as fast can it get?", x="workers", y="speedup", log=True,
+        f"{100 * serial:g} % is serial: how many times as fast can it get?", x="workers",
+        y="speedup", log=True,
     )
 
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
@@ -554,9 +577,10 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
-    one_s[k]: one worker's seconds for a job; many_s[k]: the seconds of workers[k] workers for it. Jobs may differ; workers
-    may hold any number, 1 too, once or more often, in any order. Every measurement counts, as it is: only the result is kept
-    in that range. Within a thousandth of the shortest of one_s is close enough. The lists stay as they are.
+    one_s[k]: one worker's seconds for a job; many_s[k]: the seconds of workers[k] workers for
+    it. Jobs may differ; workers may hold any number, 1 too, once or more often, in any order.
+    Every measurement counts, as it is: only the result is kept in that range. Within a
+    thousandth of the shortest of one_s is close enough. The lists stay as they are.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
@@ -576,7 +600,8 @@ check.serial_seconds(serial_seconds)
 
 # %%
 many = [n for n in (1, 2, 4, 8, 16, 32) if n <= most_workers]
-lab.predict("sixteen", f"5 % is serial. How many times as fast are {many[-1]} workers?", "times")
+asks = f"5 % is serial. How many times as fast are {many[-1]} workers?"
+lab.predict("sixteen", asks, "times")
 
 # %%
 shares = [(n, (1 - serial_part) * job_s / n) for n in many]
@@ -602,15 +627,20 @@ def law(formula, fraction, workers):
 serial_s = said(serial_seconds, many[:-1], fixed[:1] * (len(many) - 1), fixed[:-1])
 f = ratio(serial_s, fixed[0])
 if f:
-    print(f"fitted: {1000 * serial_s:.0f} ms are serial, declared {1000 * serial_part * job_s:.0f} ms")
-    print(f"a fraction of {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
-    print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f} times, measured {gains[-1]:.2f}")
+    declared_s, limit = serial_part * job_s, scaling.amdahl_limit(f)
+    print(f"fitted: {1000 * serial_s:.0f} ms are serial, declared {1000 * declared_s:.0f} ms")
+    print(f"a fraction of {f:.1%}: no more than {limit:.1f} times as fast, ever")
+    by_fit = scaling.amdahl(many[-1], f)
+    print(f"{many[-1]} workers: the fit says {by_fit:.2f} times, measured {gains[-1]:.2f}")
 figures.curves(
     [
         figures.Curve("measured speedup", list(zip(many, gains)), law(scaling.amdahl, f, many)),
-        figures.Curve("Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)),
+        figures.Curve(
+            "Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)
+        ),
     ],
-    f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]} workers?",
+    f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]}"
+    " workers?",
     x="workers", y="speedup",
 )
 
@@ -624,9 +654,10 @@ figures.curves(
 # Amdahl's law that is worse. Is it?
 
 # %%
-step_s = serial_part * job_s + share_s
-print(f"a step: {1000 * share_s:.0f} ms for everyone, {1000 * serial_part * job_s:.0f} ms for rank 0 alone")
-asks = f"{serial_part * job_s / step_s:.0%} is serial. What is the scaled speedup of {many[-1]} workers?"
+alone_s = serial_part * job_s
+step_s = alone_s + share_s
+print(f"a step: {1000 * share_s:.0f} ms for everyone, {1000 * alone_s:.0f} ms for rank 0 alone")
+asks = f"{alone_s / step_s:.0%} is serial. What is the scaled speedup of {many[-1]} workers?"
 lab.predict("scaled", asks, "times")
 
 # %%
@@ -642,7 +673,8 @@ lab.measure("scaled", scaled[-1])
 # %% tags=["cover"]
 g, answer = ratio(serial_s, together[0]), None
 if g and g > 1:
-    print("the fitted serial part is longer than a whole step here: this machine was busy, so no law is drawn")
+    print("the fitted serial part is longer than a whole step here:", end=" ")
+    print("this machine was busy, so no law is drawn")
     g = None
 if scaled[-1]:
     most, best = max(zip(scaled, many))
@@ -650,10 +682,17 @@ if scaled[-1]:
     answer = f"{of_use}: {best} workers do {most:.3g} times the work of one"
 figures.curves(
     [
-        figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, g, many)),
-        figures.Curve("the job stays (Amdahl), same fraction", predicted=law(scaling.amdahl, g, many)),
+        figures.Curve(
+            "the job grows (Gustafson)", list(zip(many, scaled)),
+            law(scaling.gustafson, g, many),
+        ),
+        figures.Curve(
+            "the job stays (Amdahl), same fraction", predicted=law(scaling.amdahl, g, many)
+        ),
     ],
-    figures.answered("Declared compute, and a job that grows with its workers: are they all of use?", answer),
+    figures.answered(
+        "Declared compute, and a job that grows with its workers: are they all of use?", answer
+    ),
     x="workers", y="speedup",
 )
 
@@ -668,7 +707,8 @@ if cores > 1:
     cnn_s = said(serial_seconds, inside, strong[:1] * len(inside), strong[: len(inside)])
 f_cnn = None if cnn_s is None else cnn_s / strong[0]
 if f_cnn is not None:
-    print(f"small CNN on up to {cores} cores: {1000 * cnn_s:.1f} ms are serial, limit {scaling.amdahl_limit(f_cnn):.1f}")
+    found = f"{1000 * cnn_s:.1f} ms are serial, limit {scaling.amdahl_limit(f_cnn):.1f}"
+    print(f"small CNN on up to {cores} cores: {found}")
 
 n, gain, answer = worlds[-1], speedups[-1], None
 if f_cnn is not None:
@@ -678,8 +718,14 @@ if f_cnn is not None:
     if n <= cores:
         answer = f"not decided by this run: it had no more than {n} workers"
 figures.curves(
-    [figures.Curve("small CNN", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
-    figures.answered(f"Does the law that was fitted up to {cores} cores hold beyond them?", answer),
+    [
+        figures.Curve(
+            "small CNN", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds)
+        )
+    ],
+    figures.answered(
+        f"Does the law that was fitted up to {cores} cores hold beyond them?", answer
+    ),
     x="workers", y="speedup",
 )
 
@@ -709,7 +755,8 @@ figures.curves(
 link = Link(link_speed, link_latency)
 gradient_bytes = sum(p.nbytes for p in models.small_cnn().parameters())
 for n in (1, 2, 8, 64):
-    print(f"{n:2} ranks, {gradient_bytes:,} bytes over {link}: {1e3 * cost.ring_all_reduce(n, gradient_bytes, link):7.2f} ms")
+    time_s = cost.ring_all_reduce(n, gradient_bytes, link)
+    print(f"{n:2} ranks, {gradient_bytes:,} bytes over {link}: {1e3 * time_s:7.2f} ms")
 
 # %% [markdown]
 # The bandwidth's part hardly grows with n; the latency's part does, and for small tensors on many ranks it is all that
@@ -729,10 +776,12 @@ for n in (1, 2, 8, 64):
 # %% tags=["exercise:smallest_batch"]
 # Exercise 1.3: when the all-reduce is small
 def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    """The smallest batch per rank whose all-reduce takes at most `share` of the step: an int, 1 to most; None if none does.
+    """The smallest batch per rank whose all-reduce takes at most `share` of the step:
+    an int, 1 to most; None if none does.
 
-    step_s(batch) measures a step's seconds of compute, which never fall as the batch grows; if most is 4,096, call it at
-    most 30 times, please. n ranks compute and then all-reduce size_bytes in a ring; alpha_s per message, bytes_per_s per link.
+    step_s(batch) measures a step's seconds of compute, which never fall as the batch grows; if
+    most is 4,096, call it at most 30 times, please. n ranks compute and then all-reduce
+    size_bytes in a ring; alpha_s per message, bytes_per_s per link.
     """
     ### BEGIN SOLUTION
     transfer_s = 2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))
@@ -759,7 +808,8 @@ check.smallest_batch(smallest_batch)
 # Now with real measurements: your timer measures, your function decides, for two ranks on the link above.
 
 # %%
-asks = f"Averaging over {link} may take {allowed:.0%} of a step: how many images a rank does the CNN need?"
+most = f"{allowed:.0%} of a step"
+asks = f"Averaging over {link} may take {most}: how many images a rank does the CNN need?"
 lab.predict("border", asks, "images")
 
 # %%
@@ -771,12 +821,14 @@ def compute(model, count):
     return step
 
 def decide(most):
-    """Your smallest batch for two ranks, and the seconds that were measured on the way, by batch."""
+    """Your smallest batch for two ranks, and the seconds measured on the way, by batch."""
     torch.set_num_threads(1)
     model, measured = models.small_cnn(seed=0), {}
 
     def step_s(count):
-        measured[count] = seconds_per_step(compute(model, count), time.perf_counter, nothing, warm_up=1, steps=5)
+        measured[count] = seconds_per_step(
+            compute(model, count), time.perf_counter, nothing, warm_up=1, steps=5
+        )
         return measured[count]
 
     alpha_s, speed = link.latency_s, link.bandwidth_bytes_per_s
@@ -786,7 +838,10 @@ run = launch(decide, 1, args=(most_images,), device="cpu")
 border, compute_s = run[0] if run.state == "done" else (None, {})
 lab.measure("border", border)
 for count, seconds in sorted(compute_s.items()):
-    print(f"{count:5} images: {1e3 * seconds:7.2f} ms of compute" + ("  <- your answer" if count == border else ""))
+    print(
+        f"{count:5} images: {1e3 * seconds:7.2f} ms of compute"
+        + ("  <- your answer" if count == border else "")
+    )
 
 # %% [markdown]
 # Does the border hold? Two ranks train over a link that is shaped to be that slow, with a real ring. Your timer times both
@@ -813,9 +868,14 @@ def over_the_link(fabric, counts, rounds=8):
     for _ in range(rounds):
         for count in counts:
             for laps, half in ((computing, compute_mine(count)), (averaging, average)):
-                laps[count].append(seconds_per_step(half, time.perf_counter, nothing, warm_up=0, steps=1))
+                laps[count].append(
+                    seconds_per_step(half, time.perf_counter, nothing, warm_up=0, steps=1)
+                )
             update(model)
-    return [{count: statistics.median(seconds) for count, seconds in laps.items()} for laps in (computing, averaging)]
+    return [
+        {count: statistics.median(seconds) for count, seconds in laps.items()}
+        for laps in (computing, averaging)
+    ]
 
 # %%
 counts = sorted({1, 8, 32, 128, 512, border or 128})
@@ -826,15 +886,21 @@ transfer_s = cost.ring_all_reduce(2, gradient_bytes, link)
 def share_of_step(communication_s, seconds):
     return 100 * communication_s / (communication_s + seconds)
 
-measured = [(count, share_of_step(averaging[count], seconds)) for count, seconds in computing.items()]
+measured = [
+    (count, share_of_step(averaging[count], seconds)) for count, seconds in computing.items()
+]
 foretold = [(count, share_of_step(transfer_s, seconds)) for count, seconds in computing.items()]
 if border in computing:
-    print(f"your answer, {border} images a rank: communication is to take at most {allowed:.0%} of a step;", end=" ")
-    print(f"the formula says {dict(foretold)[border]:.0f}%, measured {dict(measured)[border]:.0f}%")
+    limit = f"at most {allowed:.0%} of a step"
+    print(f"your answer, {border} images a rank: communication is to take {limit};", end=" ")
+    by_formula, by_clock = dict(foretold)[border], dict(measured)[border]
+    print(f"the formula says {by_formula:.0f}%, measured {by_clock:.0f}%")
 figures.curves(
     [
         figures.Curve("communication", measured or [(1, None)], foretold),
-        figures.Curve("the limit", predicted=[(count, 100 * allowed) for count in counts], limit=True),
+        figures.Curve(
+            "the limit", predicted=[(count, 100 * allowed) for count in counts], limit=True
+        ),
     ],
     f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
     x="images a rank", y="communication (% of a step)",
@@ -859,14 +925,14 @@ def declared_training(fabric, seconds):
     return [timed(s) for s in seconds]
 
 def borders(ranks=4, bandwidth=link_speed, latency=link_latency):
-    chosen, images_and_s = Link(bandwidth, latency), list(computing.items())
-    run = launch(declared_training, ranks, args=([s for _, s in images_and_s],), link=chosen, device="cpu")
+    chosen, seconds = Link(bandwidth, latency), list(computing.values())
+    run = launch(declared_training, ranks, args=(seconds,), link=chosen, device="cpu")
     whole = run[0] if run.state == "done" else []
-    measured = [(count, 100 * (1 - s / step_s)) for (count, s), step_s in zip(images_and_s, whole)]
+    shares = [100 * (1 - s / step_s) for s, step_s in zip(seconds, whole)]
 
     transfer_s = cost.ring_all_reduce(ranks, gradient_bytes, chosen)
-    formula = [(count, share_of_step(transfer_s, s)) for count, s in images_and_s]
-    row = figures.Curve("communication", measured or [(1, None)], formula)
+    formula = [(count, share_of_step(transfer_s, s)) for count, s in computing.items()]
+    row = figures.Curve("communication", list(zip(computing, shares)) or [(1, None)], formula)
     asks = f"{ranks} ranks, {bandwidth}, {latency}: how much of a step is communication?"
     return figures.curves([row], asks, x="images a rank", y="communication (% of a step)")
 
@@ -898,13 +964,15 @@ knobs(
 # the same learning rate. Every few steps they look at the test images.
 
 # %%
-plans = [(32, alone_steps, 20), (32 * team, team_steps, 10)]  # images a step, steps, steps between two looks
+# images a step, steps, steps between two looks
+plans = [(32, alone_steps, 20), (32 * team, team_steps, 10)]
 
 def learn(fabric):
     """(step, accuracy) at every look, and what the model says of the test images at each."""
     torch.set_num_threads(1)
     size, steps, every = plans[fabric.rank]
-    model, order, curve, said = models.small_cnn(seed=0), torch.Generator().manual_seed(1), [], []
+    model, order = models.small_cnn(seed=0), torch.Generator().manual_seed(1)
+    curve, said = [], []
     for step in range(1, steps + 1):
         chosen = torch.randint(len(images), (size,), generator=order)
         gradients(model, images[chosen], labels[chosen])
@@ -933,13 +1001,22 @@ run = launch(learn, 2, device="cpu")
 def scores(said):
     """Accuracy; recall and average precision of each class, as scikit-learn computes them."""
     truth, named = test_labels.numpy(), said.argmax(1)
-    average_precision = [average_precision_score(truth == k, said[:, k]) for k in range(said.shape[1])]
-    return accuracy_score(truth, named), recall_score(truth, named, average=None), average_precision
+    average_precision = [
+        average_precision_score(truth == k, said[:, k]) for k in range(said.shape[1])
+    ]
+    return (
+        accuracy_score(truth, named),
+        recall_score(truth, named, average=None),
+        average_precision,
+    )
 
 looks = [step * plans[1][0] for step, _ in team_curve]
 same = min(range(len(looks)), key=lambda k: abs(looks[k] - plans[0][0] * one_curve[-1][0]))
 alone_scores, team_scores = scores(one_said[-1]), scores(team_said[same])
-print(f"one worker after {one_curve[-1][0]} steps, {plans[0][0] * one_curve[-1][0]:,} images;", end=" ")
+print(
+    f"one worker after {one_curve[-1][0]} steps, {plans[0][0] * one_curve[-1][0]:,} images;",
+    end=" ",
+)
 print(f"the team of {team} after {team_curve[same][0]} steps, {looks[same]:,} images")
 print(f"{'':12}  one worker      the team")
 print(f"{'accuracy':12}  {alone_scores[0]:10.0%}  {team_scores[0]:12.0%}")
@@ -952,7 +1029,8 @@ lab.measure("worst", 100 * min(alone_scores[1]))
 # many images, learnt as much? A model learns once in a step, however many images the step has.
 
 # %%
-asks = f"At one of their looks {team} workers reach {target:.0%} accuracy: how many times as fast as one worker?"
+reached = f"{team} workers reach {target:.0%} accuracy"
+asks = f"At one of their looks {reached}: how many times as fast as one worker?"
 lab.predict("sooner", asks, "times")
 
 # %% [markdown]
@@ -962,24 +1040,28 @@ lab.predict("sooner", asks, "times")
 
 # %%
 def seconds_to(curve, step_s, goal):
-    """Seconds until the first look at which the accuracy is at least `goal`; None if it never is."""
+    """Seconds until the first look with an accuracy of `goal` or more; None if none has it."""
     steps = next((step for step, accuracy in curve if accuracy >= goal), None)
     return step_s * steps if steps and step_s else None
 
 one_s, team_s = together[0], together[many.index(team)]
 soon = [seconds_to(one_curve, one_s, target), seconds_to(team_curve, team_s, target)]
 lab.measure("sooner", ratio(*soon))
-for name, plan, step_s, goal_s in zip(("one worker", f"{team} workers"), plans, (one_s, team_s), soon):
+names = ("one worker", f"{team} workers")
+for name, plan, step_s, goal_s in zip(names, plans, (one_s, team_s), soon):
     if goal_s:
-        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute)")
+        reached = f"{target:.0%} accuracy after {goal_s:.1f} s (declared compute)"
+        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {reached}")
 
 # %%
 def descent(name, curve, step_s):
-    return figures.Descent(name, step_s and [(step, step * step_s, 1 - accuracy) for step, accuracy in curve])
+    points = step_s and [(step, step * step_s, 1 - accuracy) for step, accuracy in curve]
+    return figures.Descent(name, points)
 
 figures.descents(
     [descent("one worker", one_curve, one_s), descent(f"{team} workers", team_curve, team_s)],
-    f"{team} workers look at {team} times as many images a step: who is lower, by steps, by seconds?",
+    f"{team} workers look at {team} times as many images a step: who is lower, by steps,"
+    " by seconds?",
     y="test error (1 − accuracy)",
 )
 
@@ -1011,18 +1093,25 @@ figures.descents(
 
 # %%
 hard = min(range(10), key=lambda k: alone_scores[2][k])
-sure, of_class, exact = one_said[-1][:, hard], test_labels.numpy() == hard, alone_scores[2][hard]
+sure, of_class = one_said[-1][:, hard], test_labels.numpy() == hard
+exact = alone_scores[2][hard]
 deals = {
     "dealt like cards": lambda n: [slice(r, None, n) for r in range(n)],
-    "in blocks": lambda n: [mine.numpy() for mine in test_labels.argsort(stable=True).tensor_split(n)],
+    "in blocks": lambda n: [
+        mine.numpy() for mine in test_labels.argsort(stable=True).tensor_split(n)
+    ],
 }
 
 def mean_of_ranks(shares):
-    """The mean of the ranks' own average precisions; a rank that has no image of the class counts as 0."""
-    own = [average_precision_score(of_class[mine], sure[mine]) if of_class[mine].any() else 0.0 for mine in shares]
+    """The mean of the ranks' own average precisions, 0 for a rank with none of the class."""
+    own = [
+        average_precision_score(of_class[mine], sure[mine]) if of_class[mine].any() else 0.0
+        for mine in shares
+    ]
     return statistics.mean(own)
 
-print(f"“{clothes.classes[hard]}”: AP {exact:.1%} over all {len(of_class):,} images, {of_class.sum()} of the class")
+of_all = f"over all {len(of_class):,} images, {of_class.sum()} of the class"
+print(f"“{clothes.classes[hard]}”: AP {exact:.1%} {of_all}")
 
 # %%
 lab.predict("cards", f"{team} ranks, images dealt like cards: what is the mean of the ranks' APs?", "%")
@@ -1034,7 +1123,8 @@ lab.predict("blocks", f"{team} ranks, in blocks, class by class: what is the mea
 for name, key in zip(deals, ("cards", "blocks")):
     found = 100 * mean_of_ranks(deals[name](team))
     lab.measure(key, found)
-    print(f"{name}: the mean of {team} ranks' APs is {found:.1f} %, of all images {100 * exact:.1f} %")
+    of_all = f"of all images {100 * exact:.1f} %"
+    print(f"{name}: the mean of {team} ranks' APs is {found:.1f} %, {of_all}")
 
 # %% [markdown]
 # Now the exact metrics. What must travel? For recall and precision three counts from each rank are enough. Could average
@@ -1054,14 +1144,16 @@ for name, key in zip(deals, ("cards", "blocks")):
 # %% tags=["exercise:metrics_of_all"]
 # Exercise 1.4: metrics of all ranks' examples
 def metrics_of_all(fabric, scores, labels, threshold):
-    """Return (recall, precision, average precision) of all ranks' examples: three numbers, the same on every rank.
+    """Return (recall, precision, average precision) of all ranks' examples:
+    three numbers, the same on every rank.
 
-    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have different numbers, and some
-    have none. Recall and precision are of scores >= threshold, any number; equal scores are one threshold; 0/0 counts as 0.
-    Arguments stay as they are.
+    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks
+    have different numbers, and some have none. Recall and precision are of scores >= threshold,
+    any number; equal scores are one threshold; 0/0 counts as 0. Arguments stay as they are.
     """
     ### BEGIN SOLUTION
-    scores, labels = collectives.concatenated(fabric, scores), collectives.concatenated(fabric, labels)
+    scores = collectives.concatenated(fabric, scores)
+    labels = collectives.concatenated(fabric, labels)
 
     def at(score):
         found = scores >= score
@@ -1090,20 +1182,32 @@ for n in teams:
     run = launch(over_ranks, n, args=(deals["in blocks"](n),), device="cpu")
     yours[n] = float(run[0][2]) if run.state == "done" else None
 if yours[team]:
-    print(f"{team} ranks: yours is {yours[team]:.6f}, scikit-learn says of all images {exact:.6f}")
+    by_library = f"scikit-learn says of all images {exact:.6f}"
+    print(f"{team} ranks: yours is {yours[team]:.6f}, {by_library}")
 
 # %%
 means = {name: [mean_of_ranks(deal(n)) for n in teams] for name, deal in deals.items()}
 answer = None
 if all(yours.values()):
-    changes = [round(max(found) - min(found), 4) for found in (means["in blocks"], yours.values())]
+    changes = [
+        round(max(found) - min(found), 4) for found in (means["in blocks"], yours.values())
+    ]
     answer = "the mean of ranks by up to {:g}, yours by {:g}".format(*changes)
 figures.curves(
     [
-        figures.Curve("all images (yours)", [(n, yours[n]) for n in teams], [(n, exact) for n in teams]),
-        *(figures.Curve(f"mean of ranks, {name}", list(zip(teams, found))) for name, found in means.items()),
+        figures.Curve(
+            "all images (yours)", [(n, yours[n]) for n in teams], [(n, exact) for n in teams]
+        ),
+        *(
+            figures.Curve(f"mean of ranks, {name}", list(zip(teams, found)))
+            for name, found in means.items()
+        ),
     ],
-    figures.answered(f"“{clothes.classes[hard]}”: does the reported average precision depend on the number of ranks?", answer),
+    figures.answered(
+        f"“{clothes.classes[hard]}”: does the reported average precision depend on the number"
+        " of ranks?",
+        answer,
+    ),
     x="ranks", y="average precision", growth=True,
 )
 
@@ -1126,7 +1230,7 @@ figures.curves(
 
 # %%
 def kept(model, loss_of):
-    """The tensors kept for the backward pass, each piece of memory once and without the weights; and the loss."""
+    """The tensors kept for the backward pass, each once, without the weights; and the loss."""
     found, own = {}, {p.untyped_storage()._cdata for p in model.parameters()}
 
     def note(t):
@@ -1157,11 +1261,12 @@ for t in kept(model, loss_of(1))[0]:
 # %% tags=["exercise:training_bytes"]
 # Exercise 1.5: the memory of a training step
 def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
+    """Bytes of a training step, under these keys and no other:
+    {"weights": …, "gradients": …, "optimizer": …, "activations": …}.
 
-    weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes per weight.
-    saved: (shape, bytes per number) of each tensor that is kept for ONE example; batch: how many examples. Both lists stay
-    as they are.
+    weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient;
+    optimizer_bytes per weight. saved: (shape, bytes per number) of each tensor that is kept for
+    ONE example; batch: how many examples. Both lists stay as they are.
     """
     ### BEGIN SOLUTION
     count = sum(math.prod(shape) for shape in weights)
@@ -1224,7 +1329,9 @@ def rest(row):
 
 def lines(name, part):
     estimates = [(count, part(row)) for count, row in zip(counts, paper) if row]
-    return figures.Curve(name, [(count, part(row)) for count, row in zip(counts, real)], estimates)
+    return figures.Curve(
+        name, [(count, part(row)) for count, row in zip(counts, real)], estimates
+    )
 
 one_image = paper[0] and paper[0]["activations"]
 lab.measure("outweigh", one_image and math.floor(rest(paper[0]) / one_image) + 1)
@@ -1256,18 +1363,25 @@ lab.predict("large", "7.5 billion weights, mixed precision, Adam: how many GB wi
 # %%
 layers, width, length, heads = 36, 4096, 1024, 32
 with torch.device("meta"):
-    block = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, dtype=torch.bfloat16)
+    block = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout=0.0, batch_first=True, dtype=torch.bfloat16
+    )
     words = nn.Embedding(50_257, width, dtype=torch.bfloat16)
     text = torch.empty(1, length, width, dtype=torch.bfloat16)
 large = [tuple(p.shape) for p in block.parameters()] * layers + [tuple(words.weight.shape)]
 print(f"{sum(math.prod(shape) for shape in large) / 1e9:.2f} billion weights")
-one_text = [(tuple(t.shape), t.element_size()) for t in kept(block, lambda m: m(text).sum())[0]] * layers
+one_text = [
+    (tuple(t.shape), t.element_size()) for t in kept(block, lambda m: m(text).sum())[0]
+] * layers
 need = estimated(large, one_text, 1, 2, 12)
 lab.measure("large", need and rest(need) / 1e9)
 for part, size_bytes in (need or {}).items():
     print(f"{part:12} {size_bytes / 1e9:6.1f} GB")
-tables = sum(math.prod(shape) * size for shape, size in one_text if shape[-2:] == (length, length))
-print(f"the tables of attention, every word against every word, are {tables / 1e9:.1f} GB of the activations")
+tables = sum(
+    math.prod(shape) * size for shape, size in one_text if shape[-2:] == (length, length)
+)
+part = f"{tables / 1e9:.1f} GB of the activations"
+print(f"the tables of attention, every word against every word, are {part}")
 
 # %% [markdown]
 # Data parallelism with a whole copy on each card does not help: every card holds all of it, and the activations of its own
@@ -1278,22 +1392,29 @@ print(f"the tables of attention, every word against every word, are {tables / 1e
 # %%
 def zero_stage_3(need, n):
     """What a rank holds: an n-th of weights, gradients and optimizer; its own activations."""
-    return need and {part: size_bytes / (1 if part == "activations" else n) for part, size_bytes in need.items()}
+    return need and {
+        part: size_bytes / (1 if part == "activations" else n)
+        for part, size_bytes in need.items()
+    }
 
 cards = 8
 figures.stacks(
     {
         "One card": need and [need],
         "Two cards, data parallel: a copy on each": need and [need] * 2,
-        f"{cards} cards, data parallel with ZeRO stage 3": need and [zero_stage_3(need, cards)] * cards,
+        f"{cards} cards, data parallel with ZeRO stage 3": (
+            need and [zero_stage_3(need, cards)] * cards
+        ),
     },
-    "7.5 billion weights, one text a card: which way do they fit?", limit=("a card of 80 GB", 80e9),
+    "7.5 billion weights, one text a card: which way do they fit?",
+    limit=("a card of 80 GB", 80e9),
 )
 
 # %%
 if need:
     held = zero_stage_3(need, cards)
-    print(f"one card needs {sum(need.values()) / 1e9:.0f} GB; each of {cards} with ZeRO {sum(held.values()) / 1e9:.0f} GB,")
+    total, share = sum(need.values()) / 1e9, sum(held.values()) / 1e9
+    print(f"one card needs {total:.0f} GB; each of {cards} with ZeRO {share:.0f} GB,")
     print(f"of which activations {held['activations'] / 1e9:.1f} GB, as before")
 
 # %% [markdown]
@@ -1316,7 +1437,8 @@ if need:
 # has read?
 
 # %%
-card_peak = 989.4e12  # H100 SXM, dense bfloat16, NVIDIA's data sheet (which prints 1,979e12, for sparse matrices)
+# H100 SXM, dense bfloat16, NVIDIA's data sheet (which prints 1,979e12, for sparse matrices)
+card_peak = 989.4e12
 card_mfu = 0.40  # Llama 3 reached 38 to 43 %
 corpus = 15e12  # tokens, about as many as Llama 3 read
 
@@ -1328,11 +1450,13 @@ weights = sum(math.prod(shape) for shape in large)
 tokens_per_s = card_mfu * card_peak / (6 * weights)
 years = corpus / tokens_per_s / (365 * 24 * 3600)
 lab.measure("years", years)
-print(f"one card: {tokens_per_s:,.0f} tokens/s, {years:.0f} years for {corpus / 1e12:.0f} trillion tokens")
+tokens = f"{corpus / 1e12:.0f} trillion tokens"
+print(f"one card: {tokens_per_s:,.0f} tokens/s, {years:.0f} years for {tokens}")
 
 # %%
 for n in (8, 1024):
-    print(f"{n:5} cards, were the rest free: {n * tokens_per_s:12,.0f} tokens/s, {365 * years / n:8,.0f} days")
+    speed, days = n * tokens_per_s, 365 * years / n
+    print(f"{n:5} cards, were the rest free: {speed:12,.0f} tokens/s, {days:8,.0f} days")
 
 # %% [markdown]
 # And is the rest free? Your function knows. Gradients in bfloat16, a network card of 400 Gbit/s (50 GB/s) for every GPU,
@@ -1340,7 +1464,7 @@ for n in (8, 1024):
 
 # %%
 def tokens_needed(n, allowed=0.1):
-    """The fewest tokens per card and step for which the all-reduce is small enough; None while not yet written."""
+    """The fewest tokens per card and step for a small enough all-reduce; None if unwritten."""
     def compute_s(tokens):
         return tokens / tokens_per_s
 

@@ -239,7 +239,10 @@ def rank_2_skips_one(fabric):
     if fabric.rank != 2:
         dist.broadcast(x, src=0, async_op=True)  # begun, but not waited for
     record = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
-    return [f"{e['collective_seq_id']} {e['profiling_name']} {e['input_sizes']}" for e in record["entries"]]
+    return [
+        f"{e['collective_seq_id']} {e['profiling_name']} {e['input_sizes']}"
+        for e in record["entries"]
+    ]
 
 for rank, entries in enumerate(launch(rank_2_skips_one, 3).results):
     print(f"rank {rank}:", "; ".join(entries))
@@ -272,14 +275,20 @@ def star_broadcast(fabric, x, root):
 # %%
 slow = Link("20 MB/s", "100 us")
 n = max(worlds)
-lab.predict("star", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many ms does the star take?", "ms")
+lab.predict(
+    "star", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many ms does the star take?",
+    "ms",
+)
 
 # %%
 def send_all(fabric, broadcast, length):
     broadcast(fabric, torch.ones(length), 0)
 
 run = launch(send_all, n, args=(star_broadcast, tensor_bytes // 4), link=slow)
-lab.measure("star", 1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.trace.transfers[0].start_s)
+lab.measure(
+    "star",
+    1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.trace.transfers[0].start_s,
+)
 figures.messages(run)
 
 # %% [markdown]
@@ -311,7 +320,8 @@ figures.messages(run)
 def tree_broadcast(fabric, x, root):
     """Fills every rank's x with the root's, in place.
 
-    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x is flat and may have any dtype.
+    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x is flat and
+    may have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -425,7 +435,10 @@ lab.measure("tree", times(middle(laps[n]["star"][0]), middle(laps[n]["tree"][0])
 bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
-    figures.answered("A broadcast: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
+    figures.answered(
+        "A broadcast: star or tree, and does it depend on the number of ranks?",
+        figures.quicker(bars),
+    ),
 )
 
 # %% [markdown]
@@ -453,26 +466,45 @@ def simulated_s(broadcast, n, link):
 lab.predict("thousand", f"{many[-1]} ranks: how many times as long as the tree does the star take?", "times")
 
 # %%
-simulated = {name: [(k, simulated_s(fn, k, slow)) for k in many] for name, fn in broadcasts.items()}
+simulated = {
+    name: [(k, simulated_s(fn, k, slow)) for k in many] for name, fn in broadcasts.items()
+}
 lead = times(simulated["star"][-1][1], simulated["tree"][-1][1])
 lab.measure("thousand", lead)
 answer = None
 if lead:
-    apart = [abs(middle(laps[k][name][0]) / dict(simulated[name])[k] - 1) for k in worlds for name in broadcasts]
-    answer = f"{100 * max(apart):.0f} % apart at most; {many[-1]:,} ranks: star {lead:.3g} times tree"
+    apart = [
+        abs(middle(laps[k][name][0]) / dict(simulated[name])[k] - 1)
+        for k in worlds
+        for name in broadcasts
+    ]
+    end = f"{many[-1]:,} ranks: star {lead:.3g} times tree"
+    answer = f"{100 * max(apart):.0f} % apart at most; {end}"
 figures.curves(
-    [figures.Curve(name, [(k, middle(laps[k][name][0])) for k in worlds], simulated=simulated[name]) for name in broadcasts],
-    figures.answered("Do real and simulated ranks agree, and how far apart are star and tree at the end?", answer),
+    [
+        figures.Curve(
+            name, [(k, middle(laps[k][name][0])) for k in worlds], simulated=simulated[name]
+        )
+        for name in broadcasts
+    ],
+    figures.answered(
+        "Do real and simulated ranks agree, and how far apart are star and tree at the end?",
+        answer,
+    ),
     x="ranks", y="time of a broadcast (s)", log=True,
 )
 
 # %%
 def thousand(largest_world=1024, latency="100 µs"):
     link = Link("20 MB/s", latency)
-    rows = {name: [(k, simulated_s(fn, k, link)) for k in many if k <= largest_world] for name, fn in broadcasts.items()}
+    rows = {
+        name: [(k, simulated_s(fn, k, link)) for k in many if k <= largest_world]
+        for name, fn in broadcasts.items()
+    }
     return figures.curves(
         [figures.Curve(name, simulated=points) for name, points in rows.items()],
-        f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True,
+        f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)",
+        log=True,
     )
 
 knobs(thousand, largest_world=[64, 256, 1024], latency=["1 µs", "100 µs", "20 ms"])
@@ -485,11 +517,17 @@ knobs(thousand, largest_world=[64, 256, 1024], latency=["1 µs", "100 µs", "20 
 
 # %%
 far = Link("20 MB/s", "20 ms")
-lab.predict("tiny", f"{n} ranks, 1 kB, 20 ms: how many times as long as the star does the tree take?", "times")
+lab.predict(
+    "tiny", f"{n} ranks, 1 kB, 20 ms: how many times as long as the star does the tree take?",
+    "times",
+)
 
 # %%
 sizes = [1_000, 100_000, 400_000, 800_000]
-sweep = {name: list(map(middle, by_size)) for name, by_size in race(n, broadcasts, sizes, far).items()}
+sweep = {
+    name: list(map(middle, by_size))
+    for name, by_size in race(n, broadcasts, sizes, far).items()
+}
 lab.measure("tiny", times(sweep["tree"][0], sweep["star"][0]))
 
 # %%
@@ -497,10 +535,13 @@ rounds = math.ceil(math.log2(n))
 equal_bytes = (rounds - 1) * far.latency_s * far.bandwidth_bytes_per_s / (n - 1 - rounds)
 figures.curves(
     [
-        figures.Curve(name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes])
+        figures.Curve(
+            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes]
+        )
         for name in broadcasts
     ],
-    f"{n} ranks over far links: up to which size is the star quicker? (By the formulas {equal_bytes / 1e3:.0f} kB.) Is it?",
+    f"{n} ranks over far links: up to which size is the star quicker? (By the formulas"
+    f" {equal_bytes / 1e3:.0f} kB.) Is it?",
     x="size of the tensor (bytes)", y="time of a broadcast (s)", log=True,
 )
 
@@ -547,7 +588,8 @@ def star_reduce(fabric, x, root):
 def tree_reduce(fabric, x, root):
     """Leaves the sum over all ranks in the root's x, in place; the others' x may change.
 
-    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x is flat and may have any dtype.
+    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x is flat and may
+    have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -598,7 +640,10 @@ lab.measure("reduce", laps[n]["tree"][0] and 1e3 * middle(laps[n]["tree"][0]))
 bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
-    figures.answered("A reduce: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
+    figures.answered(
+        "A reduce: star or tree, and does it depend on the number of ranks?",
+        figures.quicker(bars),
+    ),
 )
 
 # %% [markdown]
@@ -650,7 +695,10 @@ lab.measure("gather", times(middle(laps[n]["star"][0]), middle(laps[n]["tree"][0
 bars = bars_of(laps, formulas, tensor_bytes)
 figures.race(
     bars,
-    figures.answered("A gather: star or tree, and does it depend on the number of ranks?", figures.quicker(bars)),
+    figures.answered(
+        "A gather: star or tree, and does it depend on the number of ranks?",
+        figures.quicker(bars),
+    ),
 )
 
 # %% [markdown]
@@ -706,10 +754,11 @@ def one_after_the_other(fabric, x):
 # %% tags=["exercise:all_to_all"]
 # Exercise 2.3: an all-to-all that keeps every card busy
 def all_to_all(fabric, x):
-    """Returns a table like x, [n, elements]: its row r is the row that rank r had for this rank.
+    """Returns a table like x, [n, elements]: its row r is the row that rank r had for this
+    rank.
 
-    Every rank sends each other rank one message, one row of x; n − 1 rounds. x may have any dtype, and
-    afterwards hold anything.
+    Every rank sends each other rank one message, one row of x; n − 1 rounds. x may have any
+    dtype, and afterwards hold anything.
     """
     ### BEGIN SOLUTION
     n, me = fabric.world_size, fabric.rank
@@ -734,19 +783,31 @@ lab.predict(
 
 # %%
 def of_tables(exchange):
-    """An exchange of tables as a contestant in a race: the tensor is cut into a row for each rank."""
+    """An exchange of tables as a contestant: the tensor is cut into a row for each rank."""
     def contestant(fabric, x, root):
-        exchange(fabric, x[: len(x) // fabric.world_size * fabric.world_size].view(fabric.world_size, -1))
+        exchange(
+            fabric,
+            x[: len(x) // fabric.world_size * fabric.world_size].view(fabric.world_size, -1),
+        )
     return contestant
 
-exchanges = {"one after the other": of_tables(one_after_the_other), "all at once": of_tables(all_to_all)}
+exchanges = {
+    "one after the other": of_tables(one_after_the_other),
+    "all at once": of_tables(all_to_all),
+}
 table = 4 * tensor_bytes
 laps = {n: race(n, exchanges, [table], slow) for n in worlds}
-lab.measure("all_to_all", times(middle(laps[n]["one after the other"][0]), middle(laps[n]["all at once"][0])))
+lab.measure(
+    "all_to_all",
+    times(middle(laps[n]["one after the other"][0]), middle(laps[n]["all at once"][0])),
+)
 bars = bars_of(laps, {"all at once": cost.all_to_all}, table)
 figures.race(
     bars,
-    figures.answered("An all-to-all: does the order matter, and does it depend on the number of ranks?", figures.quicker(bars)),
+    figures.answered(
+        "An all-to-all: does the order matter, and does it depend on the number of ranks?",
+        figures.quicker(bars),
+    ),
 )
 
 # %%
@@ -767,7 +828,7 @@ figures.messages(run)
 # machine does meanwhile can only add time.
 
 # %%
-from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden
+from worldsize.launch import quiet_launch  # without a word, so that the link stays hidden
 
 hidden = Link(random.uniform(10e6, 40e6), random.uniform(2e-3, 6e-3))
 
@@ -820,7 +881,8 @@ lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 def fit_alpha_beta(sizes, seconds):
     """(α in seconds, B in bytes a second) of the line seconds = α + sizes / B.
 
-    Both arguments are NumPy arrays of floats, and stay as they are. Errors count relative to the time, at all sizes alike.
+    Both arguments are NumPy arrays of floats, and stay as they are. Errors count relative to
+    the time, at all sizes alike.
     """
     ### BEGIN SOLUTION
     table = np.stack([1 / seconds, sizes / seconds], axis=1)
@@ -836,9 +898,11 @@ check.fit_alpha_beta(fit_alpha_beta)
 
 # %%
 def line(name, fit, times, sizes):
-    """`fit` applied to some of the measured times, for a figure; without numbers where it is not written yet."""
+    """`fit` applied to some measured times, for a figure; no numbers if not yet written."""
     try:
-        alpha, bandwidth = fit(np.array(sizes, float), np.array([times[size] for size in sizes]))
+        alpha, bandwidth = fit(
+            np.array(sizes, float), np.array([times[size] for size in sizes])
+        )
     except NotYet:
         return figures.Line(name, None)
     return figures.Line(name, (float(alpha), float(bandwidth)))
@@ -848,7 +912,8 @@ alpha, bandwidth = yours.alpha_bandwidth or (None, None)
 lab.measure("alpha", alpha and 1e3 * alpha)
 lab.measure("bandwidth", bandwidth and bandwidth / 1e6)
 if alpha:
-    print(f"the hidden link was {hidden}; your α is {1e3 * (alpha - hidden.latency_s):+.2f} ms away from its own")
+    away_ms = 1e3 * (alpha - hidden.latency_s)
+    print(f"the hidden link was {hidden}; your α is {away_ms:+.2f} ms away from its own")
 
 # %%
 def worst(line, times, sizes):
@@ -856,7 +921,10 @@ def worst(line, times, sizes):
     if line.alpha_bandwidth:
         return 100 * max(abs(line.error(size, times[size])) for size in sizes)
 
-figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
+figures.residuals(
+    measured, [yours], "A shaped link: how far off is your line, and is there a pattern?",
+    left_out,
+)
 
 # %% [markdown]
 # The time that a process takes to wake up is in your $\alpha$, too: a measurement includes everything. The lower picture
@@ -881,7 +949,10 @@ def in_seconds(sizes, seconds):
 
 sizes = [round(100 * 10 ** (k / 3)) for k in range(22)]
 made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in sizes}
-both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("the line by seconds", in_seconds, made_up, sizes[::2])]
+both = [
+    line("your fit", fit_alpha_beta, made_up, sizes[::2]),
+    line("the line by seconds", in_seconds, made_up, sizes[::2]),
+]
 off = worst(both[1], made_up, sizes[1::2])
 lab.measure("seconds", off)
 asks = "Made-up noise: is a line as good that makes errors in seconds small?"
@@ -902,8 +973,10 @@ figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 # %%
 from worldsize.fabric import SMALL_BYTES
 
-fitted = [250, 1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000, bare_largest // 2, bare_largest]
-left_out = [500, 2_000, 8_000, 32_000, 100_000, SMALL_BYTES, SMALL_BYTES + 1, 200_000, 500_000, 2_000_000, 8_000_000]
+fitted = [250, 1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000]
+fitted += [bare_largest // 2, bare_largest]
+left_out = [500, 2_000, 8_000, 32_000, 100_000, SMALL_BYTES, SMALL_BYTES + 1]
+left_out += [200_000, 500_000, 2_000_000, 8_000_000]
 
 def bare_times(sizes):
     small = [size for size in sizes if size <= 500_000]
@@ -919,7 +992,10 @@ yours = line("your fit", fit_alpha_beta, bare, fitted)
 off = worst(yours, bare, left_out)
 lab.measure("bare", off)
 mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
-figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
+figures.residuals(
+    bare, [yours], "The bare machine: how far off is your line, and is there a pattern?",
+    left_out, mark,
+)
 
 # %% [markdown]
 # Compare the lower picture with the shaped link's. Are these errors larger? Do they lie in arcs, or jump? Such a
@@ -938,7 +1014,10 @@ figures.residuals(bare, [yours], "The bare machine: how far off is your line, an
 lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
 
 # %%
-near = [16_000, 32_000, 64_000, 96_000, SMALL_BYTES - 1000, SMALL_BYTES, SMALL_BYTES + 1, SMALL_BYTES + 1000]
+near = [
+    16_000, 32_000, 64_000, 96_000, SMALL_BYTES - 1000, SMALL_BYTES, SMALL_BYTES + 1,
+    SMALL_BYTES + 1000,
+]
 around = launch(ping_pong, 2, args=(near, 60))[0]
 apart = around[SMALL_BYTES + 1]  # the first that is not copied
 lab.measure("switch", times(apart, around[SMALL_BYTES]))
@@ -947,7 +1026,7 @@ for size in near:
 
 longer = [size for size in near if size <= SMALL_BYTES and around[size] > apart]
 if longer:
-    print(f"copied messages take longer than the first that is not copied from {longer[0]:,} bytes on")
+    print(f"copied messages take longer than the first uncopied from {longer[0]:,} bytes on")
 else:
     print("no copied message takes longer than the first that is not copied")
 
@@ -1029,7 +1108,7 @@ def both_all_to_alls(fabric, mine, theirs):
     dist.all_to_all_single(theirs, theirs.clone())
 
 def alike(fabric, both):
-    """Whether yours and PyTorch's leave the same on this rank; None where yours is not written yet."""
+    """Whether yours and PyTorch's leave the same on this rank; None if yours is missing."""
     dist.init_process_group("gloo")
     mine = torch.arange(2 * fabric.world_size) + 100 * fabric.rank
     theirs = mine.clone()
@@ -1040,12 +1119,19 @@ def alike(fabric, both):
     return torch.equal(mine, theirs)
 
 # %%
-for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to_all_single": both_all_to_alls}.items():
+for name, both in {
+    "broadcast": both_broadcasts,
+    "reduce": both_reduces,
+    "all_to_all_single": both_all_to_alls,
+}.items():
     answers = launch(alike, n, args=(both,)).results
     if None in answers:
         print(f"dist.{name}: not yet")
     else:
-        print(f"dist.{name}: the same as yours on ranks", *[rank for rank in range(n) if answers[rank]])
+        print(
+            f"dist.{name}: the same as yours on ranks",
+            *[rank for rank in range(n) if answers[rank]],
+        )
 
 # %% [markdown]
 # ### One tensor for all blocks
@@ -1072,7 +1158,8 @@ def one_tensor_each(fabric):
     return {"all_gather": gathered, "reduce_scatter": summed, "all_to_all": exchanged}
 
 for name, got in launch(one_tensor_each, 4)[1].items():
-    print(f"rank 1, {name}_single: {len(got)} numbers, {got.tolist()[:8]}{' …' * (len(got) > 8)}")
+    first = f"{got.tolist()[:8]}{' …' * (len(got) > 8)}"
+    print(f"rank 1, {name}_single: {len(got)} numbers, {first}")
 
 # %% [markdown]
 # ### While it travels
@@ -1114,7 +1201,8 @@ for _ in range(tries):  # in turns
 lab.measure("async", min(took[False]) / min(took[True]))
 for at_once, seconds in took.items():
     name = "both at once" if at_once else "one after the other"
-    print(f"{name}: {1e3 * min(seconds):.0f} ms, the fastest of {tries}; the slowest {1e3 * max(seconds):.0f} ms")
+    quickest, slowest = 1e3 * min(seconds), 1e3 * max(seconds)
+    print(f"{name}: {quickest:.0f} ms, the fastest of {tries}; the slowest {slowest:.0f} ms")
 
 # %% [markdown]
 # ### And with NCCL?

@@ -5,7 +5,7 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 125 (two sittings: 60 up to “The training”, then 65) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
+# **Minutes:** 130 (two sittings: 60 up to “The training”, then 70) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
 # `recv`), PyTorch on one device. Lab 03 helps in the last part.
 
 # %% [markdown]
@@ -58,7 +58,8 @@ def closed_form(x, y):
 
 rounding = 1e-12
 print("slope {:.3f}, intercept {:.3f}".format(*closed_form(x, y)))
-print(f"float64 has steps of {torch.finfo(torch.float64).eps:.1e} above 1; rounding: {rounding:g}")
+epsilon = torch.finfo(torch.float64).eps
+print(f"float64 has steps of {epsilon:.1e} above 1; rounding: {rounding:g}")
 
 # %% [markdown]
 # Gradient descent needs the gradient of the loss, here the mean squared error. `weights` is a list of two tensors,
@@ -67,7 +68,7 @@ print(f"float64 has steps of {torch.finfo(torch.float64).eps:.1e} above 1; round
 # %%
 # Set-up
 def gradients(weights, x, y):
-    """The gradients of the mean squared error over the examples x, y; one for each of [slope, intercept]."""
+    """The gradients of the mean squared error over the examples x, y: [slope, intercept]."""
     slope, intercept = weights
     x, y = torch.as_tensor(x), torch.as_tensor(y)
     error = slope * x + intercept - y
@@ -151,10 +152,11 @@ print(f"  whole: {flat(gradients(start, x[:part], y[:part])).numpy()}")
 # %% tags=["exercise:shards"]
 # Exercise 4.1: shares of every batch
 def shards(count, batch_size, seed, rank, world_size):
-    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank takes; empty if it has none.
+    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank
+    takes; empty if it has none.
 
-    In step s all ranks together take batch s of the order that the seed shuffles; shares differ by one at most. The process's
-    generators stay as they are.
+    In step s all ranks together take batch s of the order that the seed shuffles; shares differ
+    by one at most. The process's generators stay as they are.
     """
     ### BEGIN SOLUTION
     generator = torch.Generator().manual_seed(seed)
@@ -179,9 +181,8 @@ check.shards(shards)
 # %%
 model = small_cnn(seed=0)
 kilobytes = sum(p.nbytes for p in model.parameters()) / 1e3
-lab.predict(
-    "broadcast", f"A model of {kilobytes:.1f} kB, {ranks} ranks. How much do all ranks together send at the start?", "kB"
-)
+asks = "How much do all ranks together send at the start?"
+lab.predict("broadcast", f"A model of {kilobytes:.1f} kB, {ranks} ranks. {asks}", "kB")
 
 # %% [markdown]
 # <details><summary>Hint 1</summary><code>fabric.recv(weight, frm=…)</code> writes into the tensor itself.
@@ -194,7 +195,7 @@ lab.predict(
 def same_start(fabric, weights):
     """Makes every tensor of the list `weights` equal to rank 0's, on all ranks, in place.
 
-    Every rank but rank 0 receives each tensor once. Any shapes and dtypes, the same on all ranks.
+    Every rank but rank 0 receives each tensor once. Any shapes and dtypes, alike on all ranks.
     """
     ### BEGIN SOLUTION
     for weight in weights:
@@ -249,10 +250,12 @@ lab.predict(
 # %% tags=["exercise:average_gradients"]
 # Exercise 4.3: the average of gradients
 def average_gradients(fabric, gradients, counts):
-    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place, each by one all-reduce.
+    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in
+    place, each by one all-reduce.
 
-    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN from a rank that has
-    examples stays in the mean: it shows a fault. counts stays as it is.
+    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has
+    none. A NaN from a rank that has examples stays in the mean: it shows a fault. counts stays
+    as it is.
     """
     ### BEGIN SOLUTION
     mine = counts[fabric.rank]
@@ -317,7 +320,8 @@ with redirect_stdout(io.StringIO()):  # the module prints its text when it is im
 lines = sorted(codecs.decode(this.s, "rot13").splitlines()[3:19], key=len)
 blocks = [lines[first : first + 4] for first in range(0, len(lines), 4)]
 print("tokens of ranks 0, 1, 2, 3:", [tokens_in(block) for block in blocks])
-lab.predict("tokens", "How far is the mean of the ranks' means from one process's gradient, in % of that one's length?", "%")
+asks = "How far is the mean of the ranks' means from one process's gradient"
+lab.predict("tokens", f"{asks}, in % of that one's length?", "%")
 
 # %%
 def by_blocks(fabric, average, counts):
@@ -326,7 +330,7 @@ def by_blocks(fabric, average, counts):
     return gradient
 
 whole = text_gradient(lines)
-tried = {"lines": [len(block) for block in blocks], "tokens": [tokens_in(block) for block in blocks]}
+tried = {"lines": list(map(len, blocks)), "tokens": list(map(tokens_in, blocks))}
 off = {}
 for name, counts in tried.items():
     run = launch(by_blocks, 4, args=(average_gradients, counts))
@@ -346,10 +350,12 @@ lab.measure("tokens", 100 * off["lines"] if off else None)
 # one step.
 
 # %%
-means = sum(text_gradient(block) for block in blocks) / len(blocks)  # loss / 4, then backward, four times
+# loss / 4, then backward, four times
+means = sum(text_gradient(block) for block in blocks) / len(blocks)
 sums = sum(text_gradient(block, "sum") for block in blocks) / tokens_in(lines)
 for name, gradient in (("mean of four means", means), ("sum over all tokens", sums)):
-    print(f"one device, four micro-batches, {name}: {100 * float((gradient - whole).norm() / whole.norm()):.2g} % off")
+    away = 100 * float((gradient - whole).norm() / whole.norm())
+    print(f"one device, four micro-batches, {name}: {away:.2g} % off")
 
 # %% [markdown]
 # The first line is what Hugging Face's Trainer did until October 2024
@@ -372,12 +378,15 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
 # %% tags=["exercise:train_replicas"]
 # Exercise 4.4: replicas that train as one
 def train_replicas(
-    fabric, weights, x, y, batch_size, epochs, learning_rate, begin=same_start, average=average_gradients
+    fabric, weights, x, y, batch_size, epochs, learning_rate,
+    begin=same_start, average=average_gradients,
 ):
-    """Trains the line in `weights`, in place, on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
+    """Trains the line in `weights`, in place, on x, y (all examples, on every rank), each step
+    on the ranks' shares of a batch.
 
     Calls begin once and average at every step, and sends nothing else; each epoch reshuffles.
-    Returns the weights after each step, float64 [steps, 2]: the same for one rank and for many. x and y stay as they are.
+    Returns the weights after each step, float64 [steps, 2]: the same for one rank and for many.
+    x and y stay as they are.
     """
     ### BEGIN SOLUTION
     n, history = fabric.world_size, []
@@ -402,8 +411,10 @@ check.train_replicas(train_replicas)
 
 # %%
 def lesson(fabric, x, y, begin=same_start, average=average_gradients):
-    weights = [torch.full((1,), float(fabric.rank), dtype=torch.float64) for _ in range(2)]  # rank 0 begins at zero
-    return train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)
+    # rank 0 begins at zero
+    weights = [torch.full((1,), float(fabric.rank), dtype=torch.float64) for _ in range(2)]
+    settings = batch_size, epochs, learning_rate, begin, average
+    return train_replicas(fabric, weights, x, y, *settings)
 
 one = launch(lesson, 1, args=(x, y))
 four = launch(lesson, ranks, args=(x, y))
@@ -419,7 +430,9 @@ figures.paths(
     {"one process": path(one), f"{ranks} replicas": path(four)},
     {"closed form": closed_form(x, y).tolist()},
     loss_of_all,
-    figures.answered(f"Do {ranks} replicas take the path of one process?", figures.same(apart, rounding)),
+    figures.answered(
+        f"Do {ranks} replicas take the path of one process?", figures.same(apart, rounding)
+    ),
     x="slope", y="intercept",
 )
 
@@ -470,18 +483,24 @@ gaps = {name: gap(run, one) for name, run in runs.items()} | {"right": gap(four,
 answer = None
 if all(gaps.values()):
     far = [max(gaps[name]) for name in mistakes]
-    answer = f"right {max(gaps['right']):.2g} at most; with a mistake {min(far):.2g} to {max(far):.2g}"
+    with_mistake = f"{min(far):.2g} to {max(far):.2g}"
+    answer = f"right {max(gaps['right']):.2g} at most; with a mistake {with_mistake}"
 figures.histories(
     gaps,
-    figures.answered(f"With three mistakes and without: how far are {ranks} replicas from one process?", answer),
+    figures.answered(
+        f"With three mistakes and without: how far are {ranks} replicas from one process?",
+        answer,
+    ),
     y="largest difference", log=True, rounding=rounding,
 )
 
 # %%
 if four.state == "done":
-    lab.measure("sum", runs["added up"][0][0, 0] / four[0][0, 0])  # rank 0 begins at zero: the weights are the step
+    # rank 0 begins at zero: the weights are the step
+    lab.measure("sum", runs["added up"][0][0, 0] / four[0][0, 0])
 wrong = gaps["mean of means"]
-lab.measure("first_wrong", None if wrong is None else sum(max(wrong[:k]) < rounding for k in range(1, len(wrong) + 1)))
+right_at_first = wrong and sum(max(wrong[:k]) < rounding for k in range(1, len(wrong) + 1))
+lab.measure("first_wrong", right_at_first)
 figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
@@ -490,16 +509,19 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %%
 spreads = {name: among_ranks(run) for name, run in runs.items()}
-parted = {name: spread for name, spread in spreads.items() if spread is None or max(spread) > rounding}
+parted = {
+    name: spread for name, spread in spreads.items() if spread is None or max(spread) > rounding
+}
 for name, spread in spreads.items():
     if spread:
-        print(f"{name:>13}: {spread[0]:.4g} apart after the first step, {spread[-1]:.4g} after the last; "
-              f"in between it changes by {max(spread) - min(spread):.1g}")
+        print(f"{name:>13}: {spread[0]:.4g} apart after the first step, {spread[-1]:.4g}",
+              f"after the last; in between it changes by {max(spread) - min(spread):.1g}")
 
 answer, spread = None, spreads["any start"]
 if spread:
     together = "yes" if spread[-1] < rounding else "no"
-    answer = f"{together}: any start is {spread[0]:.3g} apart at first, {spread[-1]:.3g} at last"
+    first, last = spread[0], spread[-1]
+    answer = f"{together}: any start is {first:.3g} apart at first, {last:.3g} at last"
 figures.histories(
     {f"{name}, {what}": values for name, spread in parted.items()
      for what, values in {"between ranks": spread, "from one process": gaps[name]}.items()},
@@ -569,7 +591,8 @@ one_network = launch(train_network, 1)
 four_networks = launch(train_network, ranks)
 apart = network_gap(four_networks, one_network)
 if apart:
-    print(f"after {len(apart)} steps: from one process {apart[-1]:.1e}, between replicas {between(four_networks):g}")
+    differ = f"from one process {apart[-1]:.1e}, between replicas {between(four_networks):g}"
+    print(f"after {len(apart)} steps: {differ}")
 
 # %% [markdown]
 # Sums in another order round differently, so a difference from one process remains. Between the *replicas* there is none:
@@ -589,12 +612,17 @@ def masks(fabric, same):
     torch.manual_seed(0 if same else fabric.rank)
     return [tuple(nn.functional.dropout(torch.ones(64)).tolist()) for _ in range(50)]
 
-drawn = {same: len({mask for rank in launch(masks, 4, args=(same,)).results for mask in rank}) for same in (True, False)}
+drawn = {
+    same: len({mask for rank in launch(masks, 4, args=(same,)).results for mask in rank})
+    for same in (True, False)
+}
 lab.measure("masks", drawn[True])
-print(f"the same seed everywhere: {drawn[True]} different masks; a seed for each rank: {drawn[False]}")
+print(f"the same seed everywhere: {drawn[True]} different masks;", end=" ")
+print(f"a seed for each rank: {drawn[False]}")
 dropped = launch(train_network, ranks, args=([nn.Dropout(0.2)],))
 if dropped.state == "done":
-    print(f"trained with dropout, a seed for each rank: largest difference between replicas {between(dropped):g}")
+    print("trained with dropout, a seed for each rank:", end=" ")
+    print(f"largest difference between replicas {between(dropped):g}")
 
 # %% [markdown]
 # So the order of things is: make the model, broadcast it, *then* give each rank a seed of its own. Whatever a rank does in
@@ -612,7 +640,10 @@ lab.predict("running", f"{ranks} ranks train with BatchNorm. How many different 
 
 # %%
 variants = {"BatchNorm": [nn.BatchNorm2d(8)], "GroupNorm": [nn.GroupNorm(2, 8)]}
-pairs = {name: [launch(train_network, n, args=(extra,)) for n in (1, ranks)] for name, extra in variants.items()}
+pairs = {
+    name: [launch(train_network, n, args=(extra,)) for n in (1, ranks)]
+    for name, extra in variants.items()
+}
 single, many = pairs["BatchNorm"]
 if many.state == "done":
     lab.measure("running", len({means[-1] for _, means in many.results}))
@@ -621,7 +652,8 @@ if many.state == "done":
     print(f"largest difference between the replicas' weights: {between(many):g}")
 
 # %%
-gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()} | {"no such layer": apart}
+gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()}
+gaps["no such layer"] = apart
 answer = None
 if all(gaps.values()):
     answer = "; ".join(f"{name}: {figures.same(gaps[name], 1e-4)}" for name in variants)
@@ -668,7 +700,8 @@ conv = cut(small_cnn(seed=0))
 pixels, targets, *_ = tensors(data.load("fashion-mnist"), max(*sweep, 3_000), 1)
 models = {"wide MLP": (wide, pixels.flatten(1)), "CNN": (conv, pixels)}
 for name, (stages, x_all) in models.items():
-    print(name, [sum(p.numel() for p in s.parameters()) for s in stages], "parameters;", boundaries(stages, x_all[:1]))
+    parameters = [sum(p.numel() for p in stage.parameters()) for stage in stages]
+    print(name, parameters, "parameters;", boundaries(stages, x_all[:1]))
 
 # %%
 # Helper: one step of stages; `work` is declared time, the whole batch's on one rank
@@ -764,12 +797,14 @@ groups = {
     "CNN, replicas": step("CNN", replica_step)[0], "CNN, stages": step("CNN", split_step)[0],
 }
 held = {name: [parts for _, parts in run.results] for name, run in groups.items()}
-replica, *stages = [sum(parts.values()) / 1e6 for parts in (held["wide MLP, replicas"][0], *held["wide MLP, stages"])]
+every = held["wide MLP, replicas"][0], *held["wide MLP, stages"]
+replica, *stages = [sum(parts.values()) / 1e6 for parts in every]
 figures.stacks(
     held,
     figures.answered(
         "How much does each rank hold in a step?",
-        f"wide MLP: a replica {replica:.3g} MB, a stage {min(stages):.3g} to {max(stages):.3g} MB",
+        f"wide MLP: a replica {replica:.3g} MB,"
+        f" a stage {min(stages):.3g} to {max(stages):.3g} MB",
     ),
 )
 
@@ -828,7 +863,8 @@ figures.curves(
     curves_of("wide MLP") + curves_of("CNN"),
     figures.answered(
         "From which batch on do replicas move less?",
-        f"wide MLP from about {meet['wide MLP']:,.0f} examples on, CNN from about {meet['CNN']:,.0f}",
+        f"wide MLP from about {meet['wide MLP']:,.0f} examples on,"
+        f" CNN from about {meet['CNN']:,.0f}",
     ),
     x="examples in the batch", y="moved in a step (bytes)", log=True,
     beside=[(f"{name}: replicas", f"{name}: stages") for name in ("wide MLP", "CNN")],
@@ -883,24 +919,29 @@ def by_formula(name, word, batch=96):
 # %%
 slow = Link("5 MB/s", "100 us")
 work_s = 0.3  # of 96 examples
-print(f"{sizes_of('wide MLP')[0] / 1e6:.1f} MB of gradients, 3 ranks, {slow}; {work_s} s of work for 96 examples")
-lab.predict("border", "How many examples a rank make the work as long as the averaging?", "examples")
+megabytes = sizes_of("wide MLP")[0] / 1e6
+print(f"{megabytes:.1f} MB of gradients, 3 ranks, {slow}; {work_s} s of work for 96 examples")
+asks = "How many examples a rank make the work as long as the averaging?"
+lab.predict("border", asks, "examples")
 
 # %%
 replicas_step = timed("wide MLP", "replicas")
 talk_s, example_s = seconds(replicas_step) - work_s / 3, work_s / 96
 border = talk_s / example_s
 lab.measure("border", border)
-print(f"averaging took {talk_s:.2f} s, an example's work {1000 * example_s:.2f} ms: equal at {border:.0f} examples a rank")
+print(f"averaging took {talk_s:.2f} s, an example's work {1000 * example_s:.2f} ms:", end=" ")
+print(f"equal at {border:.0f} examples a rank")
 figures.messages(replicas_step)
 
 # %%
 for each in (round(border / 4), round(border), round(2 * border)):
     step_s = seconds(timed("wide MLP", "replicas", batch=3 * each))
-    print(f"{each:4} examples a rank: a step {step_s:.2f} s, the declared work {each * example_s / step_s:.0%} of it")
+    part = each * example_s / step_s
+    print(f"{each:4} examples a rank: a step {step_s:.2f} s, of it declared work {part:.0%}")
 parameters, _ = sizes_of("wide MLP")
 for link in (slow, Link("50 MB/s", "100 us")):
-    print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
+    averaging_s = parallelism.seconds_data_parallel(3, 0, parameters, link)
+    print(f"by formula, over {link}: {averaging_s / example_s:.0f} a rank")
 
 # %% [markdown]
 # Where the work for an example grows with the weights, as in an MLP, the border hardly depends on the model's size: the
@@ -925,19 +966,23 @@ for link in (slow, Link("50 MB/s", "100 us")):
 
 # %% tags=["exercise:quicker_way"]
 # Exercise 4.5: replicas or stages
-def quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes):
-    """Return "replicas" or "stages": of those that fit, the one whose step ends sooner; None if neither fits. In a tie, either.
+def quicker_way(
+    batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes,
+):
+    """Return "replicas" or "stages": of those that fit, the one whose step ends sooner; None if
+    neither fits. In a tie, either.
 
-    stage_bytes[r]: parameters of stage r, one stage a rank; boundary_bytes[k]: ONE example's activations after stage k. An
-    example's work takes example_s on one rank, a message alpha_s plus its bytes over bytes_per_s. A rank has memory_bytes.
-    The lists stay unchanged.
+    stage_bytes[r]: parameters of stage r, one stage a rank; boundary_bytes[k]: ONE example's
+    activations after stage k. An example's work takes example_s on one rank, a message alpha_s
+    plus its bytes over bytes_per_s. A rank has memory_bytes. The lists stay unchanged.
     """
     ### BEGIN SOLUTION
     n, model = len(stage_bytes), sum(stage_bytes)
     share = -(-batch // n)
     seconds = {}
     if 2 * model <= memory_bytes:
-        seconds["replicas"] = share * example_s + 2 * (n - 1) * (alpha_s + model / (n * bytes_per_s))
+        averaging_s = 2 * (n - 1) * (alpha_s + model / (n * bytes_per_s))
+        seconds["replicas"] = share * example_s + averaging_s
     if 2 * max(stage_bytes) <= memory_bytes:
         passing_s = sum(2 * (alpha_s + batch * size / bytes_per_s) for size in boundary_bytes)
         seconds["stages"] = batch * example_s + passing_s
@@ -951,7 +996,8 @@ check.quicker_way(quicker_way)
 # Now both models on real ranks: the same slow links, the same declared work, batch 96. Which way is faster?
 
 # %%
-asks = "Wide MLP, batch 96, slow links: how many times as long as a step of stages is one of replicas?"
+asks = "Wide MLP, batch 96, slow links: how many times as long as a step of stages"
+lab.predict("mlp_ratio", f"{asks} is one of replicas?", "times")
 lab.predict("mlp_ratio", asks, "times")
 
 # %%
@@ -983,10 +1029,14 @@ print(f"wide MLP, 2 MB a rank: yours says {decided('wide MLP', memory_bytes=2_00
 (mlp, mlp_lead), (cnn, cnn_lead) = [quicker(name) for name in models]
 same = "yes" if mlp == cnn else "no"
 figures.race(
-    [figures.Timing(word, took[name, word], by_formula(name, word), group=name) for name, word in steps],
+    [
+        figures.Timing(word, took[name, word], by_formula(name, word), group=name)
+        for name, word in steps
+    ],
     figures.answered(
         "Over slow links: is the same way the faster one for both models?",
-        f"{same}: {mlp} with wide MLP ({mlp_lead:.2g} times), {cnn} with CNN ({cnn_lead:.2g} times)",
+        f"{same}: {mlp} with wide MLP ({mlp_lead:.2g} times),"
+        f" {cnn} with CNN ({cnn_lead:.2g} times)",
     ),
 )
 
@@ -1008,8 +1058,9 @@ figures.race(
 def alexnet():
     C, P, R, L = nn.Conv2d, nn.MaxPool2d, nn.ReLU, nn.Linear
     return nn.Sequential(
-        C(3, 64, 11, 4, 2), R(), P(3, 2), C(64, 192, 5, padding=2), R(), P(3, 2), C(192, 384, 3, padding=1), R(),
-        C(384, 256, 3, padding=1), R(), C(256, 256, 3, padding=1), R(), P(3, 2), nn.Flatten(),
+        C(3, 64, 11, 4, 2), R(), P(3, 2), C(64, 192, 5, padding=2), R(), P(3, 2),
+        C(192, 384, 3, padding=1), R(), C(384, 256, 3, padding=1), R(),
+        C(256, 256, 3, padding=1), R(), P(3, 2), nn.Flatten(),
         L(9216, 4096), R(), L(4096, 4096), R(), L(4096, 1000),
     )
 
@@ -1027,22 +1078,26 @@ lab.predict("convolutions", "What part of AlexNet's parameters is in its five co
 
 # %%
 lab.measure("convolutions", 100 * sum(parameters[:5]) / sum(parameters))
-linear, convolutions = 100 * sum(parameters[5:]) / sum(parameters), 100 * sum(outputs[:5]) / sum(outputs)
+linear = 100 * sum(parameters[5:]) / sum(parameters)
+convolutions = 100 * sum(outputs[:5]) / sum(outputs)
+of_128 = [128 * size for size in outputs]
 figures.curves(
     [
         figures.Curve("parameters", list(enumerate(parameters, 1))),
-        figures.Curve("activations of 128 images", [(layer, 128 * size) for layer, size in enumerate(outputs, 1)]),
+        figures.Curve("activations of 128 images", list(enumerate(of_128, 1))),
     ],
     figures.answered(
         "AlexNet: which layers hold the parameters, and which make the activations?",
-        f"linear layers: {linear:.0f} % of parameters; convolutions: {convolutions:.0f} % of activations",
+        f"linear layers: {linear:.0f} % of parameters;"
+        f" convolutions: {convolutions:.0f} % of activations",
     ),
     x="layer", y="numbers", bulk=True,
 )
 
 # %%
 for layer, (weights, made) in enumerate(zip(parameters, outputs), 1):
-    print(f"layer {layer}: from {weights / made:8,.1f} images on, more activations than parameters")
+    equal = weights / made
+    print(f"layer {layer}: from {equal:8,.1f} images on, more activations than parameters")
 
 # %% [markdown]
 # Hence his trick: data parallelism for the five convolutions, model parallelism for the three fully connected layers, in one

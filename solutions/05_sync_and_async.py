@@ -5,7 +5,7 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
 # seconds, each at its own best learning rate, over several seeds.
 #
-# **Minutes:** 180 (two sittings: 90 up to “Backup workers”, then 90) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
+# **Minutes:** 185 (two sittings: 95 up to “Backup workers”, then 90) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
 # `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
@@ -66,7 +66,8 @@ def excess(weights):
 
 def gradient(weights, own=None, batch=8):
     """From a batch drawn at random: from all examples, or from the rows `own`."""
-    rows = torch.randint(len(x), (batch,)) if own is None else own[torch.randint(len(own), (batch,))]
+    rows = torch.randint(len(x if own is None else own), (batch,))
+    rows = rows if own is None else own[rows]
     return x[rows].T @ (x[rows] @ weights - y[rows]) / batch
 
 print(f"all weights zero: {loss(0 * best):.2f}, the best weights: {loss(best):.2f}")
@@ -92,7 +93,7 @@ def opened(box):
     return int(box[0]), box[1:]
 
 def dismiss(fabric, weights, busy):
-    """The end: take and throw away the gradient of each worker in `busy`, then tell all workers to stop."""
+    """The end: throw away the gradient of each worker in `busy`, then tell all to stop."""
     for worker in busy:
         fabric.recv(letter(0, weights), frm=worker)
     for worker in range(1, fabric.world_size):
@@ -215,9 +216,11 @@ figures.messages(run)
 # %% tags=["exercise:async_server"]
 # Exercise 5.1: the asynchronous server
 def async_server(fabric, weights, updates, rate, scaled=False):
-    """Apply `updates` gradients, each as it comes, and answer its sender at once with the new weights.
+    """Apply `updates` gradients, each as it comes, and answer its sender at once with the new
+    weights.
 
-    Returns the weights and the staleness of each gradient. If scaled, a staleness above 1 divides the rate for this gradient.
+    Returns the weights and the staleness of each gradient. If scaled, a staleness above 1
+    divides the rate for this gradient.
     """
     ### BEGIN SOLUTION
     everybody = range(1, fabric.world_size)
@@ -263,7 +266,9 @@ def slowed(times):
 
 slowdowns = [1, 2, 4, 8]
 with unobserved():  # several runs, one picture
-    sync_speed = [(k, speed(train(sync_server, few, slowed(k), 4, 0.1), few)) for k in slowdowns]
+    sync_speed = [
+        (k, speed(train(sync_server, few, slowed(k), 4, 0.1), few)) for k in slowdowns
+    ]
     async_speed = [(k, speed(train(async_server, few, slowed(k), 40, 0.02))) for k in slowdowns]
 
 # %%
@@ -273,13 +278,16 @@ def by_formula(speed_of):
 answer = None
 if sync_speed[-1][1] and async_speed[-1][1]:
     lost = [100 * max(0, 1 - row[-1][1] / row[0][1]) for row in (sync_speed, async_speed)]
-    answer = f"{slowdowns[-1]} times as slow: synchronous loses {lost[0]:.0f} %, asynchronous {lost[1]:.0f} %"
+    losses = f"synchronous loses {lost[0]:.0f} %, asynchronous {lost[1]:.0f} %"
+    answer = f"{slowdowns[-1]} times as slow: {losses}"
 figures.curves(
     [
         figures.Curve("synchronous", sync_speed, by_formula(formulas.sync_gradients_per_s)),
         figures.Curve("asynchronous", async_speed, by_formula(formulas.async_gradients_per_s)),
     ],
-    figures.answered("What does one straggler cost a server that waits, and one that does not?", answer),
+    figures.answered(
+        "What does one straggler cost a server that waits, and one that does not?", answer
+    ),
     x="how many times as long the straggler takes", y="gradients a second", growth=True,
 )
 
@@ -289,7 +297,8 @@ figures.curves(
 # %%
 for (k, waits), (_, goes_on) in zip(sync_speed, async_speed):
     if waits and goes_on:
-        print(f"straggler {k} times as slow: the server that waits gets {waits / goes_on:.0%} of the other's gradients")
+        part = f"{waits / goes_on:.0%} of the other's gradients"
+        print(f"straggler {k} times as slow: the server that waits gets {part}")
 
 # %% [markdown]
 # **In one sentence:** so why would anybody wait?
@@ -329,7 +338,10 @@ with unobserved():
     runs = {n: train(async_server, n, uneven, 10 + 20 * n, 0.01) for n in worlds}
 lab.measure("mean_age", mean(ages(runs[max(worlds)])))
 figures.spreads(
-    [figures.Sample(f"{n} worker{'s' * (n > 1)}", ages(runs[n]), formulas.mean_staleness(n)) for n in worlds],
+    [
+        figures.Sample(f"{n} worker{'s' * (n > 1)}", ages(runs[n]), formulas.mean_staleness(n))
+        for n in worlds
+    ],
     "How stale is a gradient on average, by the number of workers?",
     x="staleness (updates)", mean=True,
 )
@@ -352,11 +364,17 @@ lab.measure("oldest", max(ages(tail_run)) if ages(tail_run) else None)
 changes = None
 if ages(even_run) and ages(tail_run):
     both = ages(even_run), ages(tail_run)
-    changes = figures.growing({"the mean": list(map(mean, both)), "the far end": list(map(max, both))})
+    changes = figures.growing(
+        {"the mean": list(map(mean, both)), "the far end": list(map(max, both))}
+    )
 figures.spreads(
     [
-        figures.Sample("uneven, nobody slow", ages(even_run), workers - 1, ages_of(even_run, 1)),
-        figures.Sample(f"rank 1, {slow} times as slow", ages(tail_run), workers - 1, ages_of(tail_run, 1)),
+        figures.Sample(
+            "uneven, nobody slow", ages(even_run), workers - 1, ages_of(even_run, 1)
+        ),
+        figures.Sample(
+            f"rank 1, {slow} times as slow", ages(tail_run), workers - 1, ages_of(tail_run, 1)
+        ),
     ],
     figures.answered("What does one slow worker change: the mean, or the far end?", changes),
     x="staleness (updates)", marked="rank 1's",
@@ -375,7 +393,10 @@ figures.spreads(
 def tail(workers=8, slowdown=5):
     run = train(async_server, workers, slowed(slowdown), 25 * workers, 0.01)
     rows = [figures.Sample(f"{workers} workers", ages(run), workers - 1)]
-    return figures.spreads(rows, f"One worker {slowdown} times as slow: how old does a gradient get?", x="staleness (updates)")
+    return figures.spreads(
+        rows, f"One worker {slowdown} times as slow: how old does a gradient get?",
+        x="staleness (updates)",
+    )
 
 knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
 
@@ -396,13 +417,16 @@ answer = None
 if lived and played:
     near = [abs(of(lived) - of(played)) <= 0.2 * of(lived) for of in (mean, max)]
     alike = ("no", "partly", "yes")[sum(near)]
-    answer = f"{alike}: means {mean(lived):.3g} and {mean(played):.3g}, the oldest {max(lived)} and {max(played)}"
+    means = f"means {mean(lived):.3g} and {mean(played):.3g}"
+    answer = f"{alike}: {means}, the oldest {max(lived)} and {max(played)}"
 figures.spreads(
     [
         figures.Sample(f"{workers} workers, real", lived, workers - 1),
         figures.Sample(f"{workers} workers, simulated", played, workers - 1),
     ],
-    figures.answered("The same workers in processes and in simulated time: are the ages alike?", answer),
+    figures.answered(
+        "The same workers in processes and in simulated time: are the ages alike?", answer
+    ),
     x="staleness (updates)",
 )
 
@@ -415,7 +439,10 @@ def crowd(workers=64, slowdown=slow):
     if (workers, slowdown) == (64, slow):
         lab.measure("sixty_four", max(found) if found else None)
     rows = [figures.Sample(f"{workers} workers", found, workers - 1)]
-    return figures.spreads(rows, f"Simulated: one worker {slowdown} times as slow. How old?", x="staleness (updates)")
+    return figures.spreads(
+        rows, f"Simulated: one worker {slowdown} times as slow. How old?",
+        x="staleness (updates)",
+    )
 
 knobs(crowd, workers=[8, 16, 64, 128], slowdown=[1, 2, slow, 10])
 
@@ -429,8 +456,9 @@ knobs(crowd, workers=[8, 16, 64, 128], slowdown=[1, 2, slow, 10])
 rate, behind = 0.12, 4
 lab.predict(
     "sooner",
-    f"{workers} workers, one takes {behind} times as long. Both servers train until the loss is a tenth of the first one. "
-    f"Divide the synchronous seconds by the asynchronous ones: what do you get, as the median of {trainings} seeds?",
+    f"{workers} workers, one takes {behind} times as long. Both servers train until the loss is"
+    " a tenth of the first one. Divide the synchronous seconds by the asynchronous ones:"
+    f" what do you get, as the median of {trainings} seeds?",
     "times",
 )
 
@@ -476,12 +504,20 @@ def reached(points, goal):
     return next((seconds for _, seconds, excess in points or [] if excess <= goal), None)
 
 goal, seeds = excess(0 * best) / 10, range(1, 1 + trainings)
-sync_curves = [simulated(sync_server, workers, slowed(behind), seed, 40, rate) for seed in seeds]
-async_curves = [simulated(async_server, workers, slowed(behind), seed, 360, rate) for seed in seeds]
-ratios = [times(reached(one, goal), reached(other, goal)) for one, other in zip(sync_curves, async_curves)]
+sync_curves = [
+    simulated(sync_server, workers, slowed(behind), seed, 40, rate) for seed in seeds
+]
+async_curves = [
+    simulated(async_server, workers, slowed(behind), seed, 360, rate) for seed in seeds
+]
+ratios = [
+    times(reached(one, goal), reached(other, goal))
+    for one, other in zip(sync_curves, async_curves)
+]
 lab.measure("sooner", over_seeds("synchronous seconds / asynchronous seconds", ratios))
 if None not in ratios:
-    print(f"the largest is {max(ratios) / min(ratios):.1f} times the smallest: what would a single run have told?")
+    apart = max(ratios) / min(ratios)
+    print(f"the largest is {apart:.1f} times the smallest: what would a single run have told?")
 
 # %% [markdown]
 # One more doubt remains: both ran at *one* learning rate, and a mean of many gradients tolerates a larger rate than a single
@@ -517,8 +553,10 @@ def long_jitters(server, n, steps):
     return [jitter(simulated(server, n, steady, seed, steps, rate)) for seed in seeds]
 
 means = long_jitters(sync_server, workers, 120)
-for name, found in (("fresh", long_jitters(sync_server, 1, 600)), ("stale", long_jitters(async_server, workers, 600))):
-    over_seeds(f"jitter of single {name} gradients / of means of {workers}", list(map(times, found, means)))
+fresh, stale = long_jitters(sync_server, 1, 600), long_jitters(async_server, workers, 600)
+for name, found in (("fresh", fresh), ("stale", stale)):
+    shares = list(map(times, found, means))
+    over_seeds(f"jitter of single {name} gradients / of means of {workers}", shares)
 
 # %% [markdown]
 # **In one sentence:** how much of the trembling comes from single gradients, and where does the rest come from?
@@ -539,7 +577,8 @@ for name, found in (("fresh", long_jitters(sync_server, 1, 600)), ("stale", long
 
 # %%
 for n in worlds:
-    print(f"workers: {n:2}   staleness: {n - 1:2}   full gradients are stable below {formulas.stable_rate(n - 1):.3f}")
+    below = formulas.stable_rate(n - 1)
+    print(f"workers: {n:2}   staleness: {n - 1:2}   full gradients: stable below {below:.3f}")
 edge = formulas.stable_rate(workers - 1)
 
 # %% [markdown]
@@ -553,18 +592,26 @@ with unobserved():
     falls = {
         f"synchronous, rate {bold:.2f}": train(sync_server, workers, steady, 30, bold),
         f"asynchronous, rate {bold:.2f}": train(async_server, workers, steady, 160, bold),
-        f"asynchronous, {bold:.2f} / {mean_age}": train(async_server, workers, steady, 160, bold / mean_age),
-        f"asynchronous, {bold:.2f} / staleness": train(async_server, workers, steady, 160, bold, True),
+        f"asynchronous, {bold:.2f} / {mean_age}": train(
+            async_server, workers, steady, 160, bold / mean_age
+        ),
+        f"asynchronous, {bold:.2f} / staleness": train(
+            async_server, workers, steady, 160, bold, True
+        ),
     }
 
 # %%
 answer, ends = None, [history(run) and history(run)[-1][2] for run in falls.values()]
 if None not in ends:
     good = "yes" if ends[1] < excess(0 * best) else "no"
-    answer = f"{good}, it ends at {ends[1]:.2g}; divided by {mean_age}: {ends[2]:.2g}, by staleness: {ends[3]:.2g}"
+    cures = f"divided by {mean_age}: {ends[2]:.2g}, by staleness: {ends[3]:.2g}"
+    answer = f"{good}, it ends at {ends[1]:.2g}; {cures}"
 figures.descents(
     [figures.Descent(name, history(run)) for name, run in falls.items()],
-    figures.answered("Does a rate that is good without staleness stay good with it? And which cure helps?", answer),
+    figures.answered(
+        "Does a rate that is good without staleness stay good with it? And which cure helps?",
+        answer,
+    ),
     y="loss above the smallest possible",
 )
 
@@ -577,7 +624,8 @@ figures.descents(
 scaled_ages = ages(falls[f"asynchronous, {bold:.2f} / staleness"])
 if scaled_ages:
     share = scaled_ages.count(mean_age) / len(scaled_ages)
-    print(f"{share:.0%} of the scaled run's gradients had staleness {mean_age}: these took the rate {bold:.2f} / {mean_age}")
+    print(f"{share:.0%} of the scaled run's gradients had staleness {mean_age}:", end=" ")
+    print(f"these took the rate {bold:.2f} / {mean_age}")
 
 # %% [markdown]
 # Where most gradients have one age, both cures are one smaller rate, except for the first few gradients: these are younger
@@ -609,9 +657,11 @@ if scaled_ages:
 # %% tags=["exercise:bounded_server"]
 # Exercise 5.2: the gate of bounded staleness
 def bounded_server(fabric, weights, updates, rate, bound):
-    """Asynchronous, but a worker more than `bound` gradients ahead of the slowest waits for its weights.
+    """Asynchronous, but a worker more than `bound` gradients ahead of the slowest waits for its
+    weights.
 
-    A worker that waited gets the newest weights as soon as it may go on. Returns the weights and the staleness of each gradient.
+    A worker that waited gets the newest weights as soon as it may go on. Returns the weights
+    and the staleness of each gradient.
     """
     ### BEGIN SOLUTION
     clocks = {worker: 0 for worker in range(1, fabric.world_size)}
@@ -657,7 +707,9 @@ lab.predict("gate", f"{workers} workers, bound 1: no gradient can be staler than
 # %%
 lab.measure("gate", formulas.most_staleness(workers, 1))
 with unobserved():
-    gated = {f"bound {s}": train(bounded_server, workers, hiccups, 104, 0.01, s) for s in bounds}
+    gated = {
+        f"bound {s}": train(bounded_server, workers, hiccups, 104, 0.01, s) for s in bounds
+    }
     gated["no bound"] = train(async_server, workers, hiccups, 104, 0.01)
 
 # %%
@@ -670,14 +722,17 @@ if ages(tightest) and ages(free):
               f"{speed(tightest):.0f} gradients a second, not {speed(free):.0f}")
 figures.spreads(
     [figures.Sample(with_speed(name, run), ages(run)) for name, run in gated.items()],
-    figures.answered("What does a tighter bound do to the tail, and to the gradients a second?", answer),
+    figures.answered(
+        "What does a tighter bound do to the tail, and to the gradients a second?", answer
+    ),
     x="staleness (updates)",
 )
 
 # %%
 for s in bounds:
     oldest = ages(gated[f"bound {s}"])
-    print(f"bound {s}: at most {formulas.most_staleness(workers, s)}; the oldest was {max(oldest) if oldest else 'not yet'}")
+    most = formulas.most_staleness(workers, s)
+    print(f"bound {s}: at most {most}; the oldest was {max(oldest) if oldest else 'not yet'}")
 
 # %% [markdown]
 # A gate forgives a hiccup: whoever stumbles is overtaken for a while and catches up. Bound 0 makes everybody wait for
@@ -717,7 +772,8 @@ lab.predict(
 # %%
 nobody = (1 - chance) ** pool  # the chance that no worker has one
 lab.measure("hiccup", 100 * (1 - nobody))
-print(f"a synchronous step of {pool} workers has a hiccup in {100 * (1 - nobody):.0f} of 100 cases")
+cases = f"{100 * (1 - nobody):.0f} of 100 cases"
+print(f"a synchronous step of {pool} workers has a hiccup in {cases}")
 
 # %% [markdown]
 # Write the barrier. A late gradient must be *received*, or its sender would stay in `send` for ever; you recognise it by its
@@ -731,10 +787,11 @@ print(f"a synchronous step of {pool} workers has a hiccup in {100 * (1 - nobody)
 # %% tags=["exercise:backup_server"]
 # Exercise 5.3: the barrier with backup workers
 def backup_server(fabric, weights, updates, rate, backups):
-    """Synchronous, but a step is the mean of the first gradients of its version, from all but `backups` workers.
+    """Synchronous, but a step is the mean of the first gradients of its version, from all but
+    `backups` workers.
 
-    A late gradient is dropped, and its sender is answered at once with the newest weights. Returns the weights and how
-    many gradients were dropped while steps were made.
+    A late gradient is dropped, and its sender is answered at once with the newest weights.
+    Returns the weights and how many gradients were dropped while steps were made.
     """
     ### BEGIN SOLUTION
     everybody = range(1, fabric.world_size)
@@ -769,7 +826,8 @@ check.backup_server(backup_server)
 # %%
 choices = [b for b in (0, 1, 2, 4, 8) if b < pool]
 tried = ", ".join(map(str, choices))
-asks = f"{pool} workers with hiccups; {tried} of them as backup: which is first at the goal? (by medians over {trainings} seeds)"
+asks = f"{pool} workers with hiccups; {tried} of them as backup: which is first at the goal?"
+asks += f" (by medians over {trainings} seeds)"
 lab.predict("backups", asks, "workers")
 
 # %%
@@ -787,10 +845,14 @@ def to_goal(points):
 
 # %%
 goal = excess(0 * best) / 30
-by_seed = {
-    b: [to_goal(simulated(backup_server, pool, hiccups, seed, *with_backups(b))) for seed in seeds] for b in choices
+by_seed = {}
+for b in choices:
+    runs = [simulated(backup_server, pool, hiccups, seed, *with_backups(b)) for seed in seeds]
+    by_seed[b] = list(map(to_goal, runs))
+found = {
+    b: [None if None in column else statistics.median(column) for column in zip(*rows)]
+    for b, rows in by_seed.items()
 }
-found = {b: [None if None in column else statistics.median(column) for column in zip(*rows)] for b, rows in by_seed.items()}
 done = {b: row for b, row in found.items() if None not in row}
 lab.measure("backups", min(done, key=lambda b: done[b][2]) if done else None)
 
@@ -806,9 +868,13 @@ if length and steps:
 figures.curves(
     [
         figures.Curve("time of a step", relative(0)),
-        figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
+        figures.Curve(
+            "steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]
+        ),
     ],
-    figures.answered("With more backup workers, how long is a step, and how many does it take?", answer),
+    figures.answered(
+        "With more backup workers, how long is a step, and how many does it take?", answer
+    ),
     x="backup workers", y="times that with none", growth=True,
 )
 
@@ -818,7 +884,9 @@ figures.curves(
 # product, from the measured time of a step and the predicted number of steps. Each point is a median over the seeds.
 
 # %%
-foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
+foretold = [
+    (b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done
+]
 answer = None
 if done:
     least_s = min(row[2] for row in done.values())
@@ -835,8 +903,10 @@ if len(done) == len(choices):
     seconds = {b: [row[2] for row in rows] for b, rows in by_seed.items()}
     firsts = [min(choices, key=lambda b: seconds[b][k]) for k in range(len(seeds))]
     for b, (step_s, steps, goal_s) in done.items():
-        print(f"{b:2} backup workers: {step_s * 1e3:4.0f} ms a step, {steps:3.0f} steps, {goal_s:.2f} s to the goal (from "
-              f"{min(seconds[b]):.2f} to {max(seconds[b]):.2f}); first in {firsts.count(b)} of {len(seeds)} seeds")
+        speed = f"{step_s * 1e3:4.0f} ms a step, {steps:3.0f} steps"
+        span = f"from {min(seconds[b]):.2f} to {max(seconds[b]):.2f}"
+        print(f"{b:2} backup workers: {speed}, {goal_s:.2f} s to the goal ({span});",
+              f"first in {firsts.count(b)} of {len(seeds)} seeds")
 
 # %% [markdown]
 # Chen and others found this curve with about a hundred workers, and trained an image model this way, faster and better than
@@ -860,13 +930,13 @@ lab.predict(
 
 # %%
 def play_apart(fabric, parts, server, *settings):
-    """Like `play`, with one slow worker; each worker draws from its own part, a tensor of rows."""
+    """Like `play`, with one slow worker; each worker draws from a part of its own, rows."""
     if fabric.rank == 0:
         return server(fabric, torch.zeros(len(best)), *settings)
     return work(fabric, one_slow, parts[fabric.rank - 1])
 
 def end_of(order, backups, seed):
-    """The mean loss over the last third of the steps; None where the server is not yet written."""
+    """The mean loss over the last third of the steps; None if the server is not yet written."""
     settings = order.chunk(workers), backup_server, 45, 0.1, backups
     points = history(simulate(play_apart, workers + 1, args=settings, seed=seed))
     return points and mean(last_third(points))
@@ -874,7 +944,9 @@ def end_of(order, backups, seed):
 # %%
 for name, order in (("as made", torch.arange(len(x))), ("sorted by y", y.argsort())):
     ratios = [times(end_of(order, 1, seed), end_of(order, 0, seed)) for seed in seeds]
-    missed = over_seeds(f"examples {name}: loss at the end, with a backup worker / without", ratios)
+    missed = over_seeds(
+        f"examples {name}: loss at the end, with a backup worker / without", ratios
+    )
 lab.measure("missed", missed)  # of the last order, sorted
 
 # %% [markdown]
@@ -890,7 +962,8 @@ lab.measure("missed", missed)  # of the last order, sorted
 
 # %%
 needed = round(pool / 1.3)
-print(f"130 % of {needed} workers are {1.3 * needed:.1f}: of the pool of {pool}, {pool - needed} would be backup workers")
+print(f"130 % of {needed} workers are {1.3 * needed:.1f}:", end=" ")
+print(f"of the pool of {pool}, {pool - needed} would be backup workers")
 
 # %% [markdown]
 # ## A fair race
@@ -974,7 +1047,8 @@ for rate in (0.4, 0.9, 30):
     for seed in (1, 2):
         points = train_sync(rate, seed)
         when_s = reached(points, goal) or math.inf
-        print(f"rate {rate}, seed {seed}: first touches the goal after {when_s:.2f} s, ends at {points[-1][2] / goal:.3g} × goal")
+        ends = f"ends at {points[-1][2] / goal:.3g} × goal"
+        print(f"rate {rate}, seed {seed}: first touches the goal after {when_s:.2f} s, {ends}")
 
 # %% [markdown]
 # Look at these lines as a referee would. At which rate do the two seeds disagree about the end? Which run touches the goal
@@ -994,10 +1068,11 @@ for rate in (0.4, 0.9, 30):
 # %% tags=["exercise:time_at_best_rate"]
 # Exercise 5.4: the time to the goal at the best learning rate
 def time_at_best_rate(train, goal, rates, seeds, fresh):
-    """(rate, times): the rate with the least median time to the goal over `seeds`, and its time with each seed in `fresh`.
+    """(rate, times): the rate with the least median time to the goal over `seeds`, and its time
+    with each seed in `fresh`.
 
-    `train(rate, seed)`, called without names, returns [(version, seconds, loss), …]. While the best rate is an end of the
-    current grid, the grid grows. The caller's lists stay as they are.
+    `train(rate, seed)`, called without names, returns [(version, seconds, loss), …]. While the
+    best rate is an end of the current grid, the grid grows. The lists stay as they are.
     """
     ### BEGIN SOLUTION
     def time_of(rate, seed):
@@ -1031,11 +1106,13 @@ lab.predict("alike", "The same ratio where all workers are alike?", "times")
 
 # %%
 def raced(name, pace):
-    """(rate, [seconds of fresh seeds]) of a server at its best; None where an exercise is not yet written."""
+    """(rate, [seconds of fresh seeds]) of a server at its best; None if not yet written."""
     rates = [0.025, 0.05, 0.1, 0.2]
     try:
         fresh = range(11, 11 + trainings)
-        return time_at_best_rate(training(name, pace), goal, rates, seeds=range(1, 1 + trainings), fresh=fresh)
+        return time_at_best_rate(
+            training(name, pace), goal, rates, seeds=range(1, 1 + trainings), fresh=fresh
+        )
     except NotYet:
         return None
 
@@ -1050,7 +1127,10 @@ def middle(cluster, name):
     """The median of the fresh seeds; None where an exercise is not yet written."""
     return fair[cluster, name] and statistics.median(fair[cluster, name][1])
 
-sooner = {cluster: times(middle(cluster, "synchronous"), middle(cluster, "asynchronous")) for cluster in CLUSTERS}
+sooner = {
+    cluster: times(middle(cluster, "synchronous"), middle(cluster, "asynchronous"))
+    for cluster in CLUSTERS
+}
 lab.measure("fair", sooner["one straggler"])
 lab.measure("alike", sooner["all alike"])
 answer = None
@@ -1058,17 +1138,23 @@ if all(gain and math.isfinite(gain) for gain in sooner.values()):
     answer = ", ".join(f"{cluster} {gain:.2g} times" for cluster, gain in sooner.items())
 figures.race(
     [
-        figures.Timing(name, middle(cluster, name), group=cluster, repeats_s=row[1] if row else ())
+        figures.Timing(
+            name, middle(cluster, name), group=cluster, repeats_s=row[1] if row else ()
+        )
         for (cluster, name), row in fair.items()
     ],
-    figures.answered("Each at its own best rate: how many times sooner is asynchronous than synchronous?", answer),
+    figures.answered(
+        "Each at its own best rate: how many times sooner is asynchronous than synchronous?",
+        answer,
+    ),
     simulated=True,
 )
 
 # %%
 for (cluster, name), row in fair.items():
     if row:
-        print(f"{cluster:13} {name:15} best rate {row[0]:.4f}, fresh seeds: {', '.join(f'{t:.2f} s' for t in sorted(row[1]))}")
+        each = ", ".join(f"{t:.2f} s" for t in sorted(row[1]))
+        print(f"{cluster:13} {name:15} best rate {row[0]:.4f}, fresh seeds: {each}")
 
 # %% [markdown]
 # Does it pay to divide the rate by each gradient's staleness, when both have their own best rate? And if it pays even where
@@ -1079,8 +1165,9 @@ for cluster in CLUSTERS:
     plain, scaled = fair[cluster, "asynchronous"], fair[cluster, "scaled"]
     if plain and scaled:
         wins = sum(one < other for one, other in zip(scaled[1], plain[1]))
-        print(f"{cluster}: scaled is sooner in {wins} of {trainings} seeds, {middle(cluster, 'scaled'):.2f} s beside",
-              f"{middle(cluster, 'asynchronous'):.2f} s in the middle")
+        middles = [f"{middle(cluster, name):.2f} s" for name in ("scaled", "asynchronous")]
+        print(f"{cluster}: scaled is sooner in {wins} of {trainings} seeds,",
+              " beside ".join(middles), "in the middle")
 
 # %% [markdown]
 # Compare the best rates: how many times the asynchronous rate is the synchronous one? This is what asynchrony costs: single,
@@ -1092,7 +1179,7 @@ for cluster in CLUSTERS:
 
 # %%
 def for_real(name, seeds=(21, 22, 23)):
-    """Seconds of real runs with the straggler, at the best rate, until the goal is first touched."""
+    """Seconds of real runs with the straggler, at the best rate, until the goal is touched."""
     plan = fair["one straggler", name]
     if not plan:
         return []
@@ -1104,23 +1191,32 @@ def for_real(name, seeds=(21, 22, 23)):
 def rehearsed(name, seeds=range(11, 11 + trainings)):
     plan = fair["one straggler", name]
     train = training(name, CLUSTERS["one straggler"])
-    return plan and statistics.median(reached(train(plan[0], seed), goal) or math.inf for seed in seeds)
+    return plan and statistics.median(
+        reached(train(plan[0], seed), goal) or math.inf for seed in seeds
+    )
 
 with unobserved():
     real = {name: for_real(name) for name in ("synchronous", "asynchronous", "1 backup worker")}
 
 # %%
 bars = [
-    figures.Timing(name, statistics.median(seconds) if seconds else None, rehearsed(name), repeats_s=seconds)
-    for name, seconds in real.items()
+    figures.Timing(
+        name, statistics.median(each) if each else None, rehearsed(name), repeats_s=each
+    )
+    for name, each in real.items()
 ]
 answer = None
 if all(bar.measured_s for bar in bars):
     first = min(bars, key=lambda bar: bar.measured_s)
-    answer = f"{first.name}, after {first.measured_s:.2g} s; the rehearsal says {first.predicted_s:.2g} s"
+    foretold = f"the rehearsal says {first.predicted_s:.2g} s"
+    answer = f"{first.name}, after {first.measured_s:.2g} s; {foretold}"
 figures.race(
     bars,
-    figures.answered("Real ranks, three runs each: who touches the goal first, and is it when the rehearsal says?", answer),
+    figures.answered(
+        "Real ranks, three runs each: who touches the goal first, and is it when the rehearsal"
+        " says?",
+        answer,
+    ),
 )
 
 # %% [markdown]

@@ -5,8 +5,8 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers without
-# TensorFlow.
+# **Minutes:** 130 (two sittings: 55 up to “Between-graph: a program for each worker”, then 75) · **Points:** 6 ·
+# **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers without TensorFlow.
 
 # %% [markdown]
 # ![Where do the variables lie, and who computes? CPU:0 holds all variables; CPU:1, CPU:2, CPU:3 and …](../labs/covers/07.png)
@@ -59,8 +59,10 @@ def look_around():
     y = x @ x
     with tf.device("CPU:1"):
         z = y + x
-    cpus, gpus = ([device.name for device in tf.config.list_logical_devices(kind)] for kind in ("CPU", "GPU"))
-    return {"CPUs": cpus, "GPUs": gpus or "none here", "x": x.device, "y": y.device, "z": z.device}
+    listed = tf.config.list_logical_devices
+    cpus, gpus = [[device.name for device in listed(kind)] for kind in ("CPU", "GPU")]
+    places = {"x": x.device, "y": y.device, "z": z.device}
+    return {"CPUs": cpus, "GPUs": gpus or "none here", **places}
 
 # %%
 lab.predict("lands", "x lies on CPU:3, and y = x @ x names no device. On which CPU, by its number, will y lie?", "")
@@ -125,13 +127,14 @@ def small_cnn():
     tf.keras.utils.set_random_seed(0)
     layers = tf.keras.layers
     return tf.keras.Sequential([
-        tf.keras.Input((28, 28, 1)), layers.Conv2D(8, 5, strides=2, activation="relu", name="conv1"),
+        tf.keras.Input((28, 28, 1)),
+        layers.Conv2D(8, 5, strides=2, activation="relu", name="conv1"),
         layers.Conv2D(16, 3, strides=2, activation="relu", name="conv2"), layers.Flatten(),
         layers.Dense(10, name="dense"),
     ], name="cnn")
 
 def tower_devices(count):
-    """GPUs where there are enough of them, else logical CPUs; CPU:0 is kept for the variables."""
+    """GPUs where there are enough of them, else logical CPUs; CPU:0 is for the variables."""
     import tensorflow as tf
 
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
@@ -185,11 +188,13 @@ def train(towers, batch, steps, average, rate_at):
             tell(k, loss, batch, towers, seconds[-1])
             graph = step.get_concrete_function(*given).graph.as_graph_def()
             weights = [variable.numpy() for variable in model.trainable_variables]
-            yield {"weights": weights, "seconds": seconds, "placed": graphs.placed([graph], model.trainable_variables)}
+            placed = graphs.placed([graph], model.trainable_variables)
+            yield {"weights": weights, "seconds": seconds, "placed": placed}
 
 def tell(step, loss, batch, towers, seconds):
     rate, each = batch * towers / seconds, seconds / towers
-    print(f"{datetime.now()}: step {step}, loss = {loss:.2f} ({rate:.1f} examples/sec; {each:.3f} sec/batch)", flush=True)
+    speed = f"{rate:.1f} examples/sec; {each:.3f} sec/batch"
+    print(f"{datetime.now()}: step {step}, loss = {loss:.2f} ({speed})", flush=True)
 
 # %% [markdown]
 # First, is it right? Towers must take the step that one device would take with the whole batch. The mean over a batch
@@ -206,14 +211,17 @@ def compare(average, towers, batch, steps):
     gap = max(abs(a - b).max() for a, b in zip(alone["weights"], split["weights"]))
     return {"gap": float(gap), "placed": split["placed"]}
 
-run = launch(compare, args=(average_tower_gradients, towers, batch, 10), logical_devices=towers + 1)
+run = launch(
+    compare, args=(average_tower_gradients, towers, batch, 10), logical_devices=towers + 1
+)
 if run.state == "done":
-    print(f"{towers} towers against one device, 10 steps: weights differ by {run[0]['gap']:.1e} at most")
-    print("equal to 1e-6:", run[0]["gap"] <= 1e-6)
+    gap = run[0]["gap"]
+    print(f"{towers} towers against one device, 10 steps: weights differ by {gap:.1e} at most")
+    print("equal to 1e-6:", gap <= 1e-6)
 
 # %% tags=["cover"]
 def told(run, key):
-    """What the first task returned under `key`; a run that waits for an exercise is passed on, and the picture says so."""
+    """What the first task returned under `key`; for a picture, a run that waits as it is."""
     return run if run.state == "not yet" else run[0][key]
 
 figures.placement(told(run, "placed"), "Where do the variables lie, and who computes?")
@@ -239,9 +247,11 @@ lab.predict(
 # %% tags=["exercise:decayed_rate"]
 # Exercise 7.2: exponential learning-rate decay
 def decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
-    """The learning rate at `step`, counted from 0: `start`, times `factor` for every `epochs_per_decay` epochs that are over.
+    """The learning rate at `step`, counted from 0: `start`, times `factor` for every
+    `epochs_per_decay` epochs that are over.
 
-    In every step each tower takes a batch. The rate falls in stairs: between two falls it stays as it is.
+    In every step each tower takes a batch. The rate falls in stairs: between two falls it stays
+    as it is.
     """
     ### BEGIN SOLUTION
     steps_per_epoch = examples / (batch * towers)
@@ -271,11 +281,15 @@ lab.measure("stair", first)
 
 # %%
 def stairs(towers):
-    rates = [unless_stub(decayed_rate, k, 6400, 64, towers, epochs_per_decay=4) for k in range(600)]
+    rates = [
+        unless_stub(decayed_rate, k, 6400, 64, towers, epochs_per_decay=4) for k in range(600)
+    ]
     return None if None in rates else rates
 
 fallen = {n: stairs(n) for n in (1, 2, 4)}
-answer = f"to {fallen[1][-1]:.2g} after 600 steps with 1 tower, {fallen[4][-1]:.2g} with 4" if fallen[1] else None
+answer = None
+if fallen[1]:
+    answer = f"to {fallen[1][-1]:.2g} after 600 steps with 1 tower, {fallen[4][-1]:.2g} with 4"
 figures.histories(
     {f"{n} tower{'s' * (n > 1)}": rates for n, rates in fallen.items()},
     figures.answered("How does the rate fall, with one tower and with more?", answer),
@@ -286,12 +300,16 @@ figures.histories(
 def framework_rates(count, decay_steps):
     import tensorflow.compat.v1 as tf
 
-    falling = [tf.train.exponential_decay(0.1, k, decay_steps, 0.1, staircase=True) for k in range(count)]
+    falling = [
+        tf.train.exponential_decay(0.1, k, decay_steps, 0.1, staircase=True)
+        for k in range(count)
+    ]
     return [float(rate() if callable(rate) else rate) for rate in falling]
 
 theirs, yours = launch(framework_rates, args=(400, 100))[0], stairs(4)
 if yours:
-    print(f"largest difference from TensorFlow's, relative: {max(abs(a / b - 1) for a, b in zip(yours, theirs)):.1e}")
+    gap = max(abs(a / b - 1) for a, b in zip(yours, theirs))
+    print(f"largest difference from TensorFlow's, relative: {gap:.1e}")
 
 # %% [markdown]
 # ### The classic script's own mistakes
@@ -324,7 +342,8 @@ epochs = classic["decay_steps"] * 125 * 4 / 50_000
 lab.measure("classic", epochs)
 print(f"it meant 350 epochs; its rate falls after {epochs:g}")
 print("losses of the towers:", ", ".join(f"{loss:.4f}" for loss in classic["losses"]))
-print(f"it prints {classic['prints']:.4f}; the loss of the step is their mean, {np.mean(classic['losses']):.4f}")
+mean = np.mean(classic["losses"])
+print(f"it prints {classic['prints']:.4f}; the loss of the step is their mean, {mean:.4f}")
 
 # %% [markdown]
 # <details><summary>Compare</summary><code>decay_steps</code> forgets the towers: an epoch has <code>examples / (batch ·
@@ -347,16 +366,20 @@ lab.predict("more_towers", f"{towers} towers on this machine: how many times the
 
 # %%
 def several(counts, batch, steps, average, rate):
-    """Training runs, one for each count of towers, which take turns, ten steps each; the seconds of every step."""
+    """The seconds of every step of a training for each count of towers, ten steps in turn."""
     def begin(n):
+        def rate_at(k):
+            return rate(k, 6400, batch, n, epochs_per_decay=2)
+
         print(f"{n} tower{'s' * (n > 1)}: {', '.join(tower_devices(n))}", flush=True)
-        return train(n, batch, steps, average, lambda k: rate(k, 6400, batch, n, epochs_per_decay=2))
+        return train(n, batch, steps, average, rate_at)
 
     *_, last = zip(*[begin(n) for n in counts])
     return {n: told["seconds"] for n, told in zip(counts, last)}
 
 counts = sorted({1, 2, towers})
-run = launch(several, args=(counts, batch, steps, average_tower_gradients, decayed_rate), logical_devices=towers + 1)
+settings = counts, batch, steps, average_tower_gradients, decayed_rate
+run = launch(several, args=settings, logical_devices=towers + 1)
 
 # %%
 laps = run[0] if run.state == "done" else None
@@ -365,14 +388,18 @@ gain = rates[towers] / rates[1] if rates else None
 lab.measure("more_towers", gain)
 for n, rate in rates.items():
     step_s = n * batch / rate
-    print(f"towers: {n}, {rate:6.0f} examples/sec, {step_s / n:.4f} sec/batch, but a step takes {step_s:.4f} s")
+    told_s = f"{step_s / n:.4f} sec/batch, but a step takes {step_s:.4f} s"
+    print(f"towers: {n}, {rate:6.0f} examples/sec, {told_s}")
 
 # %%
+ideal = [(n, n * rates[1]) for n in rates]
 figures.curves(
-    [figures.Curve("towers on this machine", list(rates.items()), [(n, n * rates[1]) for n in rates])],
+    [figures.Curve("towers on this machine", list(rates.items()), ideal)],
     figures.answered(
-        f"How many examples do {towers} towers bring, beside as many devices with cores of their own?",
-        f"{rates[towers]:,.0f} a second: {gain:.2g} times one tower's; cores of their own: {towers}",
+        f"How many examples do {towers} towers bring, beside as many devices with cores of"
+        " their own?",
+        f"{rates[towers]:,.0f} a second: {gain:.2g} times one tower's; cores of their own:"
+        f" {towers}",
     ),
     x="towers", y="examples/sec",
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
@@ -444,7 +471,9 @@ def in_graph(task, average, steps, workers=2, rows=8):
 
     with tf.Graph().as_default():
         with tf.device("/job:ps/task:0"):
-            weights = tf.get_variable("weights", [x.shape[1]], initializer=tf.zeros_initializer())
+            weights = tf.get_variable(
+                "weights", [x.shape[1]], initializer=tf.zeros_initializer()
+            )
             optimizer = tf.train.GradientDescentOptimizer(0.1)
         places, towers = [], []
         for k in range(workers):
@@ -471,13 +500,16 @@ def drive(session, train, weights, places, steps, rows):
         chosen = generator.integers(0, len(x), [len(places) // 2, rows])
         fed = dict(zip(places, [part for own in chosen for part in (x[own], y[own])]))
         session.run(train, feed_dict=fed, options=options, run_metadata=told)
-    sizes = {"placed": graphs.placed(told.partition_graphs), "moves": graphs.moves(told, session.graph)}
-    return sizes | {"weights": session.run(weights)}
+    placed, moves = graphs.placed(told.partition_graphs), graphs.moves(told, session.graph)
+    return {"placed": placed, "moves": moves, "weights": session.run(weights)}
 
 # %%
-run = launch(in_graph, args=(average_tower_gradients, 20), cluster=Cluster(chief=1, worker=2, ps=1))
+run = launch(
+    in_graph, args=(average_tower_gradients, 20), cluster=Cluster(chief=1, worker=2, ps=1)
+)
 if run.state == "done":
-    print(f"loss above the lowest: {excess(0 * best):.2f}, after 20 steps {excess(run[0]['weights']):.3f}")
+    after = excess(run[0]["weights"])
+    print(f"loss above the lowest: {excess(0 * best):.2f}, after 20 steps {after:.3f}")
 figures.placement(told(run, "placed"), "In-graph: what does each task have of the one graph?")
 
 # %%
@@ -510,11 +542,13 @@ figures.route(told(run, "moves"), "One step in-graph: what goes from whom to who
 def build_classic(chosen=None, servers=2):
     import tensorflow.compat.v1 as tf
 
-    shapes = {"conv1": (5, 5, 3, 64), "conv2": (5, 5, 64, 64), "local3": (2304, 384), "local4": (384, 192),
-              "softmax": (192, 10)}
+    shapes = {"conv1": (5, 5, 3, 64), "conv2": (5, 5, 64, 64),
+              "local3": (2304, 384), "local4": (384, 192), "softmax": (192, 10)}
     turn = iter(chosen or ())
     strategy = (lambda op: next(turn)) if chosen else None
-    setter = tf.train.replica_device_setter(ps_tasks=servers, worker_device="/job:worker/task:0", ps_strategy=strategy)
+    setter = tf.train.replica_device_setter(
+        ps_tasks=servers, worker_device="/job:worker/task:0", ps_strategy=strategy
+    )
     with tf.Graph().as_default() as graph, tf.device(setter):
         for layer, shape in shapes.items():
             tf.get_variable(f"{layer}/weights", shape)
@@ -559,7 +593,7 @@ figures.placement(
 def place_variables(sizes_bytes, servers):
     """The number of a server, 0 to servers - 1, for each variable, in the order of sizes_bytes.
 
-    Each goes to the server that holds the fewest bytes at that moment; if several do, to any of them.
+    Each goes to the server that holds the fewest bytes at that moment; if several do, to any.
     """
     ### BEGIN SOLUTION
     held_bytes = [0] * servers
@@ -579,11 +613,16 @@ chosen = unless_stub(place_variables, in_turn["sizes"], 2)
 by_bytes = launch(build_classic, args=(chosen,))[0] if chosen else None
 answer = None
 if by_bytes:
-    megabytes = [sum(parts.values()) / 1e6 for built in (in_turn, by_bytes) for parts in held(built).values()]
-    answer = "round robin: {:.3g} and {:.2g} MB; by bytes: {:.3g} and {:.3g} MB".format(*megabytes)
+    servers = [*held(in_turn).values(), *held(by_bytes).values()]
+    megabytes = [sum(parts.values()) / 1e6 for parts in servers]
+    words = "round robin: {:.3g} and {:.2g} MB; by bytes: {:.3g} and {:.3g} MB"
+    answer = words.format(*megabytes)
 figures.stacks(
     {"round robin": held(in_turn), "by bytes": held(by_bytes) if by_bytes else None},
-    figures.answered("What does each server hold, and send to every worker at every step?", answer), what="variables",
+    figures.answered(
+        "What does each server hold, and send to every worker at every step?", answer
+    ),
+    what="variables",
 )
 
 # %% [markdown]
@@ -605,26 +644,32 @@ def host_and_devices(task, average, cached):
     import tensorflow.compat.v1 as tf
 
     me = f"/job:worker/task:{task.index}"
+    host, chief = f"{me}/cpu:0", task.index == 0
     jobs = {job: task.cluster[job] for job in ("ps", "worker")}
-    server = tf.train.Server(jobs, "worker", task.index, config=tf.ConfigProto(device_count={"CPU": 3}))
-    setter = tf.train.replica_device_setter(cluster=jobs, worker_device=f"{me}/cpu:0")
+    config = tf.ConfigProto(device_count={"CPU": 3})
+    server = tf.train.Server(jobs, "worker", task.index, config=config)
+    setter = tf.train.replica_device_setter(cluster=jobs, worker_device=host)
     with tf.Graph().as_default(), tf.device(setter):
-        weights = tf.get_variable("weights", [784, 10], caching_device=f"{me}/cpu:0" if cached else None)
+        weights = tf.get_variable("weights", [784, 10], caching_device=host if cached else None)
         optimizer, towers = tf.train.GradientDescentOptimizer(tf.constant(0.1, name="rate")), []
         for k in (1, 2):
-            images, labels = tf.random.uniform([32, 784], name=f"data/{k}"), tf.zeros([32], tf.int32, f"data/labels{k}")
+            images = tf.random.uniform([32, 784], name=f"data/{k}")
+            labels = tf.zeros([32], tf.int32, f"data/labels{k}")
             with tf.device(f"{me}/cpu:{k}"):
-                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, images @ weights))
+                cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+                loss = tf.reduce_mean(cross_entropy(labels, images @ weights))
                 towers.append(optimizer.compute_gradients(loss, [weights]))
         with tf.name_scope("average"):
             averaged = average(towers)
         train = optimizer.apply_gradients(averaged)
-        hooks, told = [together(task.index == 0)], tf.RunMetadata()
-        with tf.train.MonitoredTrainingSession(server.target, is_chief=task.index == 0, hooks=hooks) as session:
-            options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+        hooks, told = [together(chief)], tf.RunMetadata()
+        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks) as session:
+            full = tf.RunOptions.FULL_TRACE
+            options = tf.RunOptions(trace_level=full, output_partition_graphs=True)
             session.run(train)
             session.run(train, options=options, run_metadata=told)
-        return {"placed": graphs.placed(told.partition_graphs), "moves": graphs.moves(told, tf.get_default_graph())}
+        moves = graphs.moves(told, tf.get_default_graph())
+        return {"placed": graphs.placed(told.partition_graphs), "moves": moves}
 
 # %%
 lab.predict(
@@ -638,13 +683,16 @@ def follow(cached):
     return launch(host_and_devices, args=(average_tower_gradients, cached), **way)
 
 plain = follow(cached=False)
-figures.route(told(plain, "moves"), "Worker 0, one step: how often do the weights cross the network?")
+figures.route(
+    told(plain, "moves"), "Worker 0, one step: how often do the weights cross the network?"
+)
 
 # %%
 def from_the_server(run):
     """kB that the server sends in the step; None where the exercise is not written yet."""
     if run.state == "done":
-        return sum(move.size_bytes for move in run[0]["moves"] if move.src.startswith("ps")) / 1e3
+        sent = [move.size_bytes for move in run[0]["moves"] if move.src.startswith("ps")]
+        return sum(sent) / 1e3
 
 lab.measure("sent", from_the_server(plain))
 
@@ -659,7 +707,9 @@ figures.route(told(cached, "moves"), "Worker 0, one step, cached: and now?")
 
 # %%
 if cached.state == "done":
-    print(f"weights from the server: {from_the_server(plain):.2f} kB without the cache, {from_the_server(cached):.2f} kB with it")
+    without_it, with_it = from_the_server(plain), from_the_server(cached)
+    print(f"weights from the server: {without_it:.2f} kB without the cache,", end=" ")
+    print(f"{with_it:.2f} kB with it")
 
 answer = None
 if cached.state == "done":
@@ -668,7 +718,8 @@ if cached.state == "done":
     others = set().union(*kinds.values()) - server
     answer = f"the server: {' and '.join(sorted(server))}; worker 0: {len(others)} other kinds"
 figures.placement(
-    told(cached, "placed"), figures.answered("The same step: what did worker 0 and the server run for it?", answer)
+    told(cached, "placed"),
+    figures.answered("The same step: what did worker 0 and the server run for it?", answer),
 )
 
 # %% [markdown]
@@ -717,7 +768,8 @@ lab.predict("held", "`read` runs three times, without the control dependency: wh
 without, _ = launch(three_runs, args=(False,))[0]
 with_it, calls = launch(three_runs, args=(True,))[0]
 lab.measure("held", without[-1])
-print(f"without the control dependency: {without}; with it: {with_it}; the hook was called {calls} times")
+print(f"without the control dependency: {without}; with it: {with_it};", end=" ")
+print(f"the hook was called {calls} times")
 
 # %% [markdown]
 # Now the graph. Every `control_dependencies` below fixes a moment: the weights are read, *then* the worker takes its time,
@@ -728,17 +780,19 @@ def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
     """Builds the graph. Returns what a step fetches, and the session's hooks."""
     import tensorflow.compat.v1 as tf
 
-    me = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if len(work_s) > 1 else 0  # alone there is no TF_CONFIG
-    version = tf.train.get_or_create_global_step()  # a variable that counts updates, on the server too
+    # alone there is no TF_CONFIG
+    me = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if len(work_s) > 1 else 0
+    version = tf.train.get_or_create_global_step()  # counts updates, on the server too
     weights = tf.get_variable("weights", [x.shape[1]], initializer=tf.zeros_initializer())
-    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()  # read once, and the time
+    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()  # once
     with tf.control_dependencies([base, read, began_s]):
         pause = tf.numpy_function(lambda: time.sleep(work_s[me]), [], [])
     with tf.control_dependencies([pause]):
         chosen = tf.random.uniform([rows], 0, len(x), tf.int32, seed=1 + me)
-    loss = tf.reduce_mean((tf.linalg.matvec(tf.gather(x, chosen), read) - tf.gather(y, chosen)) ** 2) / 2
+    errors = tf.linalg.matvec(tf.gather(x, chosen), read) - tf.gather(y, chosen)
+    loss = tf.reduce_mean(errors**2) / 2
     optimizer, hooks = optimizer_and_hooks(is_chief, sync, len(work_s))
-    train = optimizer.apply_gradients([(tf.gradients(loss, read)[0], weights)], global_step=version)
+    train = optimizer.apply_gradients([(tf.gradients(loss, read)[0], weights)], version)
     with tf.control_dependencies([train]):
         after = [version.read_value(), tf.timestamp(), weights.read_value()]
     return [base, began_s, *after], [tf.train.StopAtStepHook(last_step=updates), *hooks]
@@ -746,10 +800,11 @@ def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
 def optimizer_and_hooks(is_chief, sync, workers):
     import tensorflow.compat.v1 as tf
 
-    optimizer, hooks = tf.train.GradientDescentOptimizer(0.1), [together(is_chief)] if workers > 1 else []
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    hooks = [together(is_chief)] if workers > 1 else []
     if sync:
-        optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, total_num_replicas=workers)
-        hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))  # nobody begins a step in advance
+        optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
+        hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))  # no head start
     return optimizer, hooks
 
 # %%
@@ -766,7 +821,8 @@ def one_machine(build):
 
 build = functools.partial(regression, updates=updates, work_s=(work_s,))
 alone = launch(one_machine, args=(build,)).results
-print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at the end {excess(alone[0][-1][-1]):.4f}")
+losses = f"{excess(0 * best):.2f}, at the end {excess(alone[0][-1][-1]):.4f}"
+print(f"{len(alone[0])} steps; loss above the lowest: {losses}")
 
 # %% [markdown]
 # A row of the diary says of a step which version of the weights it read, and when; which version it left behind, and when;
@@ -792,10 +848,11 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 # %% tags=["exercise:between_graph"]
 # Exercise 7.4: a between-graph worker
 def between_graph(config, build):
-    """One worker: its server, the graph of build(is_chief) with variables spread over all ps, and steps until the session stops.
+    """One worker: its server, the graph of build(is_chief) with variables spread over all ps,
+    and steps until the session stops.
 
-    config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait at most 2 s for threads.
-    Returns what each step fetched, as a list.
+    config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait at
+    most 2 s for threads. Returns what each step fetched, as a list.
     """
     import tensorflow.compat.v1 as tf
 
@@ -804,10 +861,13 @@ def between_graph(config, build):
         ### BEGIN SOLUTION
         jobs, index = config["cluster"], config["task"]["index"]
         server, chief = tf.train.Server(jobs, job_name="worker", task_index=index), index == 0
-        setter = tf.train.replica_device_setter(cluster=jobs, worker_device=f"/job:worker/task:{index}")
+        setter = tf.train.replica_device_setter(
+            cluster=jobs, worker_device=f"/job:worker/task:{index}"
+        )
         with tf.device(setter):
             fetches, hooks = build(is_chief=chief)
-        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:
+        settings = {"is_chief": chief, "hooks": hooks, "stop_grace_period_secs": 2}
+        with tf.train.MonitoredTrainingSession(server.target, **settings) as session:
             while not session.should_stop():
                 diary.append(session.run(fetches))
         ### END SOLUTION
@@ -855,7 +915,8 @@ if asynchronous:
     first, second = ([int(step[2]) for step in diary[:8]] for diary in asynchronous)
     ages = [step[2] - step[0] - 1 for diary in asynchronous for step in diary]
     print(f"versions left behind, worker 0: {first} …, worker 1: {second} …")
-    print(f"mean staleness: {np.mean(ages):.2f} updates came in between reading the weights and changing them")
+    between = "came in between reading the weights and changing them"
+    print(f"mean staleness: {np.mean(ages):.2f} updates {between}")
 
 # %% [markdown]
 # Both workers count the same versions, since `global_step` is a variable on the server too. How near do twice the workers
@@ -876,7 +937,10 @@ lab.predict("sync", "2 workers, synchronous: how many times the updates/sec of o
 def updates_per_s(diaries):
     """Versions that came, over the time from the first start to the last end."""
     steps = [step for diary in diaries or [] for step in diary]
-    return max(step[2] for step in steps) / (max(s[3] for s in steps) - min(s[1] for s in steps)) if steps else None
+    if not steps:
+        return None
+    _, began_s, versions, ended_s, *_ = zip(*steps)
+    return max(versions) / (max(ended_s) - min(began_s))
 
 synchronous = distributed(sync=True, work_s=(work_s, work_s))
 lab.measure("sync", times(updates_per_s(synchronous), updates_per_s(alone)))
@@ -887,9 +951,8 @@ def descent(name, diaries):
         return figures.Descent(name, None)
     steps = sorted((step for diary in diaries for step in diary), key=lambda step: step[3])
     begin_s = min(step[1] for step in steps)
-    return figures.Descent(
-        name, [(0, 0.0, excess(0 * best))] + [(int(s[2]), s[3] - begin_s, excess(s[4])) for s in steps]
-    )
+    points = [(int(s[2]), s[3] - begin_s, excess(s[4])) for s in steps]
+    return figures.Descent(name, [(0, 0.0, excess(0 * best)), *points])
 
 def late_loss(diaries):
     """The mean loss above the lowest over the second half of the steps."""
@@ -904,7 +967,9 @@ if all(rows.values()):
 figures.descents(
     falls,
     figures.answered(
-        f"{updates} updates, on one machine and with two workers: when are they done, and how low is the loss?", answer
+        f"{updates} updates, on one machine and with two workers: when are they done,"
+        " and how low is the loss?",
+        answer,
     ),
     y="loss above the lowest",
 )
@@ -918,13 +983,17 @@ figures.descents(
 # %%
 def show(rows):
     for name, diaries in rows.items():
-        speeds = diaries and f"{examples_per_s(diaries):4.0f} examples/s, {updates_per_s(diaries):3.0f} updates/s"
-        print(f"{name:>22}: {speeds or 'not yet'}")
+        speeds = "not yet"
+        if diaries:
+            speeds = f"{examples_per_s(diaries):4.0f} examples/s"
+            speeds += f", {updates_per_s(diaries):3.0f} updates/s"
+        print(f"{name:>22}: {speeds}")
 
 show(rows)
 for name, diaries in rows.items():
     if diaries:
-        print(f"{name:>22}: loss above the lowest, mean of the second half: {late_loss(diaries):.3f}")
+        late = late_loss(diaries)
+        print(f"{name:>22}: loss above the lowest, mean of the second half: {late:.3f}")
 
 # %% [markdown]
 # Compare examples/s first: does each way of using two workers come out ahead of one machine? Then compare updates/s. For a
@@ -944,7 +1013,10 @@ lab.predict(
 
 # %%
 uneven = (work_s, slow * work_s)
-rows = {f"{name}, one slow": distributed(name == "synchronous", uneven, updates // 2) for name in ("asynchronous", "synchronous")}
+rows = {
+    f"{name}, one slow": distributed(name == "synchronous", uneven, updates // 2)
+    for name in ("asynchronous", "synchronous")
+}
 show(rows)
 lab.measure("slow", times(*map(examples_per_s, rows.values())))
 
@@ -983,7 +1055,8 @@ def what_is_left():
             return f"gone: {error}"
 
     names = ("estimator", "contrib", "Session", "compat.v1.estimator", "compat.v1.Session",
-             "compat.v1.train.replica_device_setter", "compat.v1.train.SyncReplicasOptimizer", "distribute.Server")
+             "compat.v1.train.replica_device_setter", "compat.v1.train.SyncReplicasOptimizer",
+             "distribute.Server")
     return {name: ask(name) for name in names}
 
 for name, words in launch(what_is_left)[0].items():

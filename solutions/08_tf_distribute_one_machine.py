@@ -5,7 +5,7 @@
 # variables live and what each step moves, to scale a loss so that the weights are those of one device, to write a
 # training step and an all-reduce of your own, and to notice when a strategy silently computes something else.
 #
-# **Minutes:** 130 (two sittings: 50 up to “A training step of your own”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
+# **Minutes:** 135 (two sittings: 55 up to “A training step of your own”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 06 (all-reduce), Keras on one device.
 
 # %% [markdown]
@@ -123,7 +123,7 @@ print(launch(hard_placement)[0])
 # %% tags=["exercise:missing_devices"]
 # Exercise 8.1: which devices are missing?
 def missing_devices(devices):
-    """Returns the names in the list `devices` for which this process has no device, in the order of the list.
+    """Returns those names in the list `devices` for which this process has no device, in order.
 
     A variable that is made under such a name lies on another device.
     """
@@ -152,7 +152,7 @@ check.missing_devices(missing_devices)
 
 # %%
 def devices(n):
-    """The names of n devices: real GPUs where you want them and there are enough, else logical CPUs."""
+    """The names of n devices: GPUs if you want them and there are enough, else logical CPUs."""
     import tensorflow as tf
 
     gpus = tf.config.list_logical_devices("GPU")
@@ -160,7 +160,7 @@ def devices(n):
     return [f"{kind}:{k}" for k in range(n)]
 
 def mirrored(n, ops="default"):
-    """A MirroredStrategy over n devices, with cross-device ops by their name in tf.distribute."""
+    """A MirroredStrategy over n devices; `ops` names cross-device ops of tf.distribute."""
     import tensorflow as tf
 
     how = None if ops == "default" else getattr(tf.distribute, ops)()
@@ -220,7 +220,8 @@ fashion = data.load("fashion-mnist")
 x = fashion.train_images[:600].reshape(-1, 784).astype("float32") / 255
 y = fashion.train_labels[:600]
 draw = np.random.default_rng(8)
-start = [draw.normal(size=shape).astype("float32") / shape[0] ** 0.5 for shape in ((784, 32), (32,), (32, 10), (10,))]
+shapes = (784, 32), (32,), (32, 10), (10,)
+start = [draw.normal(size=shape).astype("float32") / shape[0] ** 0.5 for shape in shapes]
 print(fashion.shape)
 
 # %%
@@ -250,7 +251,7 @@ def apart_from(weights, truth):
 
 # %%
 def keras_run(make, n, counts, batch, path=None):
-    """fit on the first `counts[0]` images, then anew on the first `counts[1]`, …; and what Keras says of the model."""
+    """fit on the first `counts[0]` images, then anew on `counts[1]`, …; what Keras then says"""
     import keras
 
     with make(n).scope():
@@ -282,15 +283,18 @@ folder = tempfile.TemporaryDirectory(prefix="worldsize-lab-08-")
 uneven, even, batch = 515, 512, 64
 runs = {}
 for name, make, n in [("OneDevice", one_device, 1), ("Mirrored", mirrored, 2)]:
-    print(f"{name}, {n} replica{'s' * (n > 1)}: fit on {uneven} images, then on {even} …", flush=True)
-    runs[name] = launch(keras_run, args=(make, n, [uneven, even], batch, f"{folder.name}/{n}.keras"), logical_devices=n)
+    fits = f"fit on {uneven} images, then on {even} …"
+    print(f"{name}, {n} replica{'s' * (n > 1)}: {fits}", flush=True)
+    given = make, n, [uneven, even], batch, f"{folder.name}/{n}.keras"
+    runs[name] = launch(keras_run, args=given, logical_devices=n)
 
 # %%
 lab.measure("copies", runs["Mirrored"][0]["spread"])
 for name, run in runs.items():
     kept = run[0]["weights"]
     far = {count: apart_from(kept[count], judge(count, batch)[-1]) for count in (even, uneven)}
-    print(f"{name:9s} from NumPy's weights: {far[even]:.0e} after {even} images, {far[uneven]:.0e} after {uneven}")
+    after = f"{far[even]:.0e} after {even} images, {far[uneven]:.0e} after {uneven}"
+    print(f"{name:9s} from NumPy's weights: {after}")
 print("two replicas' copies apart:", runs["Mirrored"][0]["spread"])
 
 # %% [markdown]
@@ -321,7 +325,8 @@ run = launch(load, args=(f"{folder.name}/2.keras",), logical_devices=3)
 guesses, copies = run[0]
 for n, guess in zip(copies, guesses):
     difference = abs(guess - runs["Mirrored"][0]["guesses"][:60]).max()
-    print(f"loaded with {n} cop{'ies' if n > 1 else 'y'} of each weight: predictions differ by {difference:.0e} at most")
+    loaded = f"loaded with {n} cop{'ies' if n > 1 else 'y'} of each weight"
+    print(f"{loaded}: predictions differ by {difference:.0e} at most")
 
 # %% [markdown]
 # ### CentralStorage, and what Keras 3 makes of it
@@ -330,11 +335,14 @@ for n, guess in zip(copies, guesses):
 # `evaluate` reports it, and once as we count it from `predict`. Should they be equal?
 
 # %%
-runs["CentralStorage"] = launch(keras_run, args=(central_storage, 2, [even], batch), logical_devices=2)
+runs["CentralStorage"] = launch(
+    keras_run, args=(central_storage, 2, [even], batch), logical_devices=2
+)
 for name, run in runs.items():
     far = apart_from(run[0]["weights"][even], judge(even, batch)[-1])
     counted = (run[0]["guesses"].argmax(1) == y[:512]).mean()
-    print(f"{name:14s} weights {far:.0e} off; accuracy: evaluate says {run[0]['evaluate']:.4f}, counted {counted:.4f}")
+    accuracy = f"evaluate says {run[0]['evaluate']:.4f}, counted {counted:.4f}"
+    print(f"{name:14s} weights {far:.0e} off; accuracy: {accuracy}")
 
 # %% [markdown]
 # The weights are right, and `evaluate` is wrong. A metric counts in variables: hits, and examples. Each replica adds its
@@ -343,7 +351,8 @@ for name, run in runs.items():
 
 # %%
 hits = (runs["CentralStorage"][0]["guesses"].argmax(1) == y[:512]).reshape(8, 64).mean(1)
-print(f"accuracy with weights 128, 64, …, 1 for the batches: {np.average(hits, weights=2.0 ** np.arange(8)[::-1]):.4f}")
+accuracy = np.average(hits, weights=2.0 ** np.arange(8)[::-1])
+print(f"accuracy with weights 128, 64, …, 1 for the batches: {accuracy:.4f}")
 
 # %% [markdown]
 # That is the number that `evaluate` gave. And a layer that counts while it trains, such as Dropout with its random
@@ -354,7 +363,9 @@ def with_dropout():
     import keras
 
     with central_storage(2).scope():
-        model = keras.Sequential([keras.Input((784,)), keras.layers.Dropout(0.5), keras.layers.Dense(10)])
+        model = keras.Sequential(
+            [keras.Input((784,)), keras.layers.Dropout(0.5), keras.layers.Dense(10)]
+        )
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     try:
         model.fit(x[:64], y[:64], verbose=0)
@@ -383,14 +394,18 @@ def shares_of(drop_remainder):
     import tensorflow as tf
 
     strategy = mirrored(2)
-    pipeline = tf.data.Dataset.from_tensor_slices(x[:515]).batch(64, drop_remainder=drop_remainder)
+    images = tf.data.Dataset.from_tensor_slices(x[:515])
+    pipeline = images.batch(64, drop_remainder=drop_remainder)
     shared = strategy.experimental_distribute_dataset(pipeline)
-    return [[len(share) for share in strategy.experimental_local_results(batch)] for batch in shared]
+    return [
+        [len(share) for share in strategy.experimental_local_results(batch)] for batch in shared
+    ]
 
 for drop in (False, True):
     shares = launch(shares_of, args=(drop,), logical_devices=2)[0]
     seen = sum(map(sum, shares))
-    print(f"drop_remainder={drop}: {len(shares)} batches, last shares {shares[-1]}; {515 - seen} images not seen")
+    batches = f"{len(shares)} batches, last shares {shares[-1]}"
+    print(f"drop_remainder={drop}: {batches}; {515 - seen} images not seen")
 
 # %% [markdown]
 # Dropping the rest keeps shares equal, and a step that was traced for one shape is never traced again. The price is the
@@ -443,10 +458,11 @@ print(f"the replicas' means add up to {added:g}; the mean over all examples is {
 # %% tags=["exercise:replica_loss"]
 # Exercise 8.2: the loss of one replica
 def replica_loss(losses, penalty, global_batch):
-    """`losses` [k]: this replica's own, one per example; `penalty`: one float, the same on every replica; 0.0 if there is none.
+    """`losses` [k]: this replica's own, one per example; `penalty`: one float, the same on
+    every replica; 0.0 if there is none.
 
-    `global_batch`: how many examples all replicas have. The replicas' results add up to the mean over these, plus the
-    penalty once.
+    `global_batch`: how many examples all replicas have. The replicas' results add up to the
+    mean over these, plus the penalty once.
     """
     import tensorflow as tf
 
@@ -503,7 +519,9 @@ def per_example(model, x, y):
     """[k]: the loss of each example."""
     import keras
 
-    return keras.losses.sparse_categorical_crossentropy(y, model(x, training=True), from_logits=True)
+    return keras.losses.sparse_categorical_crossentropy(
+        y, model(x, training=True), from_logits=True
+    )
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>Inside: the count, <code>tf.shape(x)[0]</code>, all-reduced (cast it to float32 if your
@@ -515,10 +533,12 @@ def per_example(model, x, y):
 # %% tags=["exercise:mirrored_step"]
 # Exercise 8.3: one training step on every replica
 def mirrored_step(strategy, model, optimizer, x, y):
-    """x, y: a value for each replica. Every replica takes the same step, for the mean over all their examples.
+    """x, y: a value for each replica. Every replica takes the same step, for the mean over all
+    their examples.
 
-    Returns the loss before the step, one number: the mean over all examples, plus the model's own penalties, if it has any.
-    Runs on any number of replicas, even one, eagerly and in a tf.function.
+    Returns the loss before the step, one number: the mean over all examples, plus the model's
+    own penalties, if it has any. Runs on any number of replicas, even one, eagerly and in a
+    tf.function.
     """
     import tensorflow as tf
 
@@ -620,7 +640,8 @@ def train(make, n, count, traced=True):
     def step(images, labels):
         return mirrored_step(strategy, model, optimizer, images, labels)
 
-    step = tf.function(step, autograph=False) if traced else step  # no `if` or `for` in it depends on a tensor
+    if traced:  # no `if` or `for` in it depends on a tensor
+        step = tf.function(step, autograph=False)
     moved, weights, seconds = None, [], []
     for images, labels in batches(strategy, count, 60):
         began = time.perf_counter()
@@ -666,17 +687,20 @@ for turn in (1, 2):  # they take turns, so that whatever else this machine does 
 truth = judge(count, 60)
 
 def distances(run):
-    """How far from NumPy's the weights are, after each step; None where the step is not written yet."""
-    return [apart_from(w, t) for w, t in zip(run[0]["weights"], truth)] if run.state == "done" else None
+    """How far from NumPy's the weights are after each step; None if no step is written yet."""
+    if run.state == "done":
+        return [apart_from(w, t) for w, t in zip(run[0]["weights"], truth)]
 
 apart, answer = {name: distances(run) for name, run in trained.items()}, None
 if all(apart.values()):
     off = {name: max(far) for name, far in apart.items() if max(far) >= 1e-4}
     answer = f"all {len(apart)}"
     if off:
-        answer = f"all but {len(off)}: {max(off, key=off.get)} is up to {max(off.values()):.2g} off"
+        farthest = max(off, key=off.get)
+        answer = f"all but {len(off)}: {farthest} is up to {off[farthest]:.2g} off"
 figures.histories(
-    apart, figures.answered("Which ways of training stay at NumPy's weights, up to rounding?", answer),
+    apart,
+    figures.answered("Which ways of training stay at NumPy's weights, up to rounding?", answer),
     y="largest difference of a weight", log=True, rounding=1e-4,
 )
 
@@ -688,21 +712,28 @@ figures.histories(
 # %%
 for name, run in trained.items():
     far = distances(run)
-    print(f"{name}: {'not yet' if far is None else 'the weights of one device' if max(far) < 1e-4 else 'other weights'}")
+    weights = "the weights of one device" if far and max(far) < 1e-4 else "other weights"
+    print(f"{name}: {weights if far else 'not yet'}")
 
 # %%
 def timing(name):
-    """The steps of both turns without the first and the last, which are traced; none where no step is written yet."""
+    """The steps of both turns without the first and the last, which are traced."""
     seconds = [s for run in races[name] if run.state == "done" for s in run[0]["seconds"][1:-1]]
-    return figures.Timing(name, float(np.median(seconds)) if seconds else None, repeats_s=seconds)
+    middle_s = float(np.median(seconds)) if seconds else None
+    return figures.Timing(name, middle_s, repeats_s=seconds)
 
 eager, graph = map(timing, races)
 faster = eager.measured_s / graph.measured_s if eager.measured_s and graph.measured_s else None
 lab.measure("faster", faster)
-answer = faster and f"{faster:.2g} times as fast: {1e3 * graph.measured_s:.3g} ms, not {1e3 * eager.measured_s:.3g} ms"
+answer = None
+if faster:
+    graph_ms, eager_ms = 1e3 * graph.measured_s, 1e3 * eager.measured_s
+    answer = f"{faster:.2g} times as fast: {graph_ms:.3g} ms, not {eager_ms:.3g} ms"
 figures.race(
     [eager, graph],
-    figures.answered(f"One step of {replicas} replicas: how much faster is a graph than Python?", answer),
+    figures.answered(
+        f"One step of {replicas} replicas: how much faster is a graph than Python?", answer
+    ),
 )
 
 # %% [markdown]
@@ -722,10 +753,13 @@ figures.race(
 # %%
 weights_bytes = sum(array.nbytes for array in start)
 print(f"one copy of the weights: {weights_bytes / 1e3:.0f} kB")
-lab.predict("fan_in", f"{replicas} replicas: how many kB of gradients does CPU:0 take in at each step?", "kB")
+lab.predict(
+    "fan_in", f"{replicas} replicas: how many kB of gradients does CPU:0 take in at each step?",
+    "kB",
+)
 
 # %%
-moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in trained.items()}
+moved = {way: run[0]["moved"] if run.state == "done" else None for way, run in trained.items()}
 
 def taken_in(step):
     """kB that the first device receives; on real cards that is GPU:0."""
@@ -734,7 +768,9 @@ def taken_in(step):
         return sum(send["bytes"] for send in step["sends"] if send["dst"] == first) / 1e3
 
 lab.measure("fan_in", taken_in(moved[f"ReductionToOneDevice × {replicas}"]))
-figures.moved(moved, "The same training, several ways of moving gradients: which device is busiest?")
+figures.moved(
+    moved, "The same training, several ways of moving gradients: which device is busiest?"
+)
 
 # %% [markdown]
 # Read box by box. **OneDevice**: nothing moves. **ReductionToOneDevice** is the parameter server of lab 06, and
@@ -755,22 +791,26 @@ lab.predict("central", f"{replicas} replicas: how many kB go from the host to th
 def central_host(n):
     import tensorflow as tf
 
-    return tf.distribute.experimental.CentralStorageStrategy([f"CPU:{k + 1}" for k in range(n)], "CPU:0")
+    names = [f"CPU:{k + 1}" for k in range(n)]
+    return tf.distribute.experimental.CentralStorageStrategy(names, "CPU:0")
 
 run = launch(train, args=(central_host, replicas, 120), logical_devices=replicas + 1)
 if run.state == "done":
     sends = run[0]["moved"]["sends"]
-    lab.measure("central", sum(send["bytes"] for send in sends if send["src"] == "CPU:0") / 1e3)
-    for k in range(1, replicas + 1):
+    def kilobytes(end, device, kind=None):
+        mine = [send for send in sends if send[end] == device and kind in (None, send["kind"])]
+        return sum(send["bytes"] for send in mine) / 1e3
+
+    lab.measure("central", kilobytes("src", "CPU:0"))
+    for device in [f"CPU:{k}" for k in range(1, replicas + 1)]:
         for way, end in (("host to", "dst"), ("back from", "src")):
-            mine = [send for send in sends if send[end] == f"CPU:{k}"]
-            kinds = sorted({send["kind"] for send in mine})
-            sums = [sum(send["bytes"] for send in mine if send["kind"] == kind) / 1e3 for kind in kinds]
-            print(f"{way} CPU:{k}:", ", ".join(f"{kind} {kb:.0f} kB" for kind, kb in zip(kinds, sums)))
+            kinds = sorted({send["kind"] for send in sends if send[end] == device})
+            sums = [f"{kind} {kilobytes(end, device, kind):.0f} kB" for kind in kinds]
+            print(f"{way} {device}:", ", ".join(sums))
 
 answer = None
 if run.state == "done":
-    sent, back = [sum(send["bytes"] for send in sends if send[end] == "CPU:0") / 1e3 for end in ("src", "dst")]
+    sent, back = kilobytes("src", "CPU:0"), kilobytes("dst", "CPU:0")
     answer = f"the host sends {sent:.0f} kB a step and takes in {back:.0f} kB"
 figures.moved(
     {"CentralStorage": run[0]["moved"] if run.state == "done" else None},
@@ -822,9 +862,11 @@ print("one device, CPU:1; the variable lies on", launch(with_one_device, logical
 # %% tags=["exercise:tree_sum"]
 # Exercise 8.4: a sum that meets in a tree
 def tree_sum(copies, devices):
-    """copies[k] is a tensor on devices[k]. Returns the list of sums, the k-th on devices[k]. You may change the list copies.
+    """copies[k] is a tensor on devices[k]. Returns the list of sums, the k-th on devices[k].
+    You may change the list copies.
 
-    No device takes in or gives out more than ⌈log₂ n⌉ tensors, and at most 2⌈log₂ n⌉ moves follow each other.
+    No device takes in or gives out more than ⌈log₂ n⌉ tensors, and at most 2⌈log₂ n⌉ moves
+    follow each other.
     """
     import tensorflow as tf
 
@@ -864,7 +906,9 @@ def own_all_reduce(sum_copies):
             return distribute_utils.regroup(tuple(sums), wrap_class=values.Mirrored)
 
         def batch_reduce_implementation(self, reduce_op, pairs, options):
-            return [self.reduce_implementation(reduce_op, value, to, options) for value, to in pairs]
+            return [
+                self.reduce_implementation(reduce_op, value, to, options) for value, to in pairs
+            ]
 
     return OwnAllReduce()
 
@@ -882,15 +926,17 @@ for name, make in {"ReductionToOneDevice": to_one_device, "your tree": by_tree}.
     print(f"{name}, 8 replicas …", flush=True)
     eight[name] = launch(train, args=(make, 8, 120), logical_devices=8)
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in eight.items()}
-one, tree = [taken_in(step) for step in moved.values()]
+(one, tree), answer = [taken_in(step) for step in moved.values()], None
 lab.measure("tree", tree)
-answer = f"{one:.0f} kB with ReductionToOneDevice, {tree:.0f} kB with your tree" if one and tree else None
+if one and tree:
+    answer = f"{one:.0f} kB with ReductionToOneDevice, {tree:.0f} kB with your tree"
 figures.moved(moved, figures.answered("Eight replicas: how much does CPU:0 take in?", answer))
 
 # %%
 for name, run in eight.items():
     far = distances(run)
-    print(f"{name:21s} 8 replicas, from NumPy's weights: {f'{max(far):.0e}' if far else 'not yet'}")
+    apart = f"{max(far):.0e}" if far else "not yet"
+    print(f"{name:21s} 8 replicas, from NumPy's weights: {apart}")
 
 # %% [markdown]
 # ## NCCL
@@ -908,7 +954,10 @@ def try_nccl():
     strategy = tf.distribute.MirroredStrategy(gpus or devices(2), tf.distribute.NcclAllReduce())
     with strategy.scope():
         model = two_layers()
-        model.compile(keras.optimizers.SGD(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.compile(
+            keras.optimizers.SGD(rate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
     model.set_weights(start)
     try:
         model.fit(x[:256], y[:256], batch_size=64, shuffle=False, verbose=0)
@@ -939,7 +988,8 @@ def choices(lists):
 
     found = {}
     for names in lists:
-        extended = tf.distribute.MirroredStrategy(names).extended  # two private names: there are no public ones
+        extended = tf.distribute.MirroredStrategy(names).extended
+        # two private names: there are no public ones
         chosen = type(extended._cross_device_ops).__name__
         if chosen == "CollectiveAllReduce":
             chosen += f" by {extended._communication_options.implementation.value}"
@@ -971,11 +1021,14 @@ def packed(n, num_packs):
 
 messages = {}
 for packs in (0, 1, 2):
-    run = launch(train, args=(functools.partial(packed, num_packs=packs), 4, 120), logical_devices=4)
-    sends = [send for send in run[0]["moved"]["sends"] if send["kind"] == "gradients"] if run.state == "done" else []
-    messages[packs] = len(sends)
-    if sends:
-        print(f"num_packs={packs}: {len(sends)} messages, {sum(send['bytes'] for send in sends) / 1e3:.0f} kB", flush=True)
+    make = functools.partial(packed, num_packs=packs)
+    run = launch(train, args=(make, 4, 120), logical_devices=4)
+    sends = run[0]["moved"]["sends"] if run.state == "done" else []
+    sizes = [send["bytes"] for send in sends if send["kind"] == "gradients"]
+    messages[packs] = len(sizes)
+    if sizes:
+        total = f"{len(sizes)} messages, {sum(sizes) / 1e3:.0f} kB"
+        print(f"num_packs={packs}: {total}", flush=True)
 lab.measure("packs", messages[0] / messages[1] if messages[1] else None)
 
 # %% [markdown]
@@ -991,7 +1044,8 @@ def cached_weights(side):
     """The file of pretrained weights in Keras's cache, or None."""
     rows = side if side in (96, 128, 160, 192, 224) else 224
     home = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    path = home / "models" / f"mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_{rows}_no_top.h5"
+    name = f"mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_{rows}_no_top.h5"
+    path = home / "models" / name
     return str(path) if path.is_file() else None
 
 try:
@@ -999,7 +1053,8 @@ try:
 except FileNotFoundError:
     pictures = fashion
 images = mobile_replicas * per_replica * mobile_steps
-print(f"{pictures.name}: {images} images, {side} x {side}; pretrained weights: {cached_weights(side) or 'none in the cache'}")
+pretrained = cached_weights(side) or "none in the cache"
+print(f"{pictures.name}: {images} images, {side} x {side}; pretrained weights: {pretrained}")
 
 # %% [markdown]
 # The images come through a pipeline: shuffle, resize one by one, batch, and fetch ahead while the devices compute. The
@@ -1018,32 +1073,47 @@ def pipeline(images, labels, batch, side, training):
     pairs = tf.data.Dataset.from_tensor_slices((images, labels))
     if training:
         pairs = pairs.shuffle(len(images), seed=8)
-    return pairs.map(prepare, tf.data.AUTOTUNE).batch(batch, drop_remainder=training).prefetch(tf.data.AUTOTUNE)
+    batches = pairs.map(prepare, tf.data.AUTOTUNE).batch(batch, drop_remainder=training)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
-# %%
-def mobile_net(n, train_set, test_set, side, per_replica, epochs):
-    """Seconds of each step of the first epoch, what fit says of each epoch, and how many parameters are trained."""
+def network(n, side):
     import keras
 
     with mirrored(n).scope():
-        base = keras.applications.MobileNetV2((side, side, 3), include_top=False, pooling="avg", weights=cached_weights(side))
+        base = keras.applications.MobileNetV2(
+            (side, side, 3), include_top=False, pooling="avg", weights=cached_weights(side)
+        )
         model = keras.Sequential([base, keras.layers.Dense(10)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(1e-3), loss, metrics=["accuracy"])
+    return model
+
+# %%
+def mobile_net(n, train_set, test_set, side, per_replica, epochs):
+    """Seconds of each step of the first epoch, what fit says, and how much is trained."""
+    import keras
+
+    model = network(n, side)
     clock, batch = [time.perf_counter()], n * per_replica
-    print(f"the network is built, {len(model.trainable_variables)} variables on {n} replicas; tracing …", flush=True)
+    variables = f"{len(model.trainable_variables)} variables"
+    print(f"the network is built, {variables} on {n} replicas; tracing …", flush=True)
+    def note(batch, logs):
+        clock.append(time.perf_counter())
+        if len(clock) == 2:
+            print(f"first step: {clock[1] - clock[0]:.0f} s", flush=True)
+
     tick = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: (
-            clock.append(time.perf_counter()), len(clock) == 2 and print(f"first step: {clock[1] - clock[0]:.0f} s", flush=True)
-        ),
-        on_epoch_end=lambda epoch, logs: print(f"epoch {epoch + 1} of {epochs} is over", flush=True),
+        on_train_batch_end=note,
+        on_epoch_end=lambda k, _: print(f"epoch {k + 1} of {epochs} is over", flush=True),
     )
     told = model.fit(
-        pipeline(*train_set, batch, side, True), epochs=epochs, validation_data=pipeline(*test_set, batch, side, False),
+        pipeline(*train_set, batch, side, True), epochs=epochs,
+        validation_data=pipeline(*test_set, batch, side, False),
         shuffle=False, verbose=0, callbacks=[tick],
     )
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    return {"seconds": np.diff(clock)[:mobile_steps].tolist(), "history": told.history, "parameters": parameters}
+    seconds = np.diff(clock)[:mobile_steps].tolist()
+    return {"seconds": seconds, "history": told.history, "parameters": parameters}
 
 # %%
 lab.predict("first", "How many times as long as a later step does the first step take?", "times")
@@ -1052,7 +1122,8 @@ lab.predict("first", "How many times as long as a later step does the first step
 train_set = pictures.train_images[:images], pictures.train_labels[:images]
 test_set = pictures.test_images[:200], pictures.test_labels[:200]
 given = (mobile_replicas, train_set, test_set, side, per_replica, mobile_epochs)
-print(f"{mobile_epochs} epochs of {mobile_steps} steps; the first step traces the whole network …", flush=True)
+print(f"{mobile_epochs} epochs of {mobile_steps} steps;", end=" ")
+print("the first step traces the whole network …", flush=True)
 run = launch(mobile_net, args=given, logical_devices=mobile_replicas, timeout_s=900)
 
 # %%
@@ -1062,9 +1133,13 @@ lab.measure("first", net["seconds"][0] / later)
 print(f"{per_replica} a replica x {mobile_replicas} replicas = {batch} images a step")
 print(f"first step {net['seconds'][0]:.1f} s, then {later:.2f} s: {batch / later:.0f} images/s")
 parameters = net["parameters"]
-print(f"{parameters / 1e6:.1f} million parameters, so {4 * parameters / 1e6:.0f} MB of gradients from each replica a step")
-for epoch, row in enumerate(zip(*(net["history"][key] for key in ("loss", "accuracy", "val_accuracy"))), start=1):
-    print(f"epoch {epoch}: loss {row[0]:.2f}, accuracy {row[1]:.2f} in training, {row[2]:.2f} on test images")
+print(f"{parameters / 1e6:.1f} million parameters, so", end=" ")
+print(f"{4 * parameters / 1e6:.0f} MB of gradients from each replica a step")
+# %%
+rows = zip(*(net["history"][key] for key in ("loss", "accuracy", "val_accuracy")))
+for epoch, (loss, seen, unseen) in enumerate(rows, start=1):
+    accuracy = f"accuracy {seen:.2f} in training, {unseen:.2f} on test images"
+    print(f"epoch {epoch}: loss {loss:.2f}, {accuracy}")
 
 # %% [markdown]
 # Is the accuracy on the test images better than 0.1, which guessing gives? Without pretrained weights, after so few steps,

@@ -5,8 +5,8 @@
 # one machine, to share out data between workers, to train with a parameter server that survives lost workers and a lost
 # server, to find updates that were lost without an error, and to say which of all this works today.
 #
-# **Minutes:** 150 (two sittings: 60 up to “A parameter server and its coordinator”, then 90) · **Points:** 6 · **Prerequisites:**
-# Labs 05 and 08 (replicas, custom training loops, stale updates).
+# **Minutes:** 160 (two sittings: 60 up to “A parameter server and its coordinator”, then 100) · **Points:** 6 ·
+# **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
 # ![With a partitioner: does each server have its share now? Ps 0, CPU:0 and ps 1, CPU:0 tie: 32.3 kB …](../labs/covers/09.png)
@@ -51,9 +51,11 @@ lab.predict("index", "Ranks 0 to 3 are 1 chief, 2 workers, 1 parameter server: w
 def who_am_i():
     return os.environ["TF_CONFIG"]
 
-run = launch(who_am_i, cluster=Cluster(chief=1, worker=2, ps=1), servers=())  # no servers: all four run the function
+# no servers: all four run the function
+run = launch(who_am_i, cluster=Cluster(chief=1, worker=2, ps=1), servers=())
 lab.measure("index", json.loads(run[2])["task"]["index"])
-print(f"{len(set(run.results))} different values for {len(run.results)} tasks. The value of rank 2, which is {run.tasks[2]}:")
+print(f"{len(set(run.results))} different values for {len(run.results)} tasks.", end=" ")
+print(f"The value of rank 2, which is {run.tasks[2]}:")
 print(json.dumps(json.loads(run[2]), indent=1))
 
 # %% [markdown]
@@ -76,7 +78,8 @@ print(json.dumps(json.loads(run[2]), indent=1))
 def cluster_config(hosts, ps, rank):
     """The text of TF_CONFIG for the process on hosts[rank], such as "node7:2222".
 
-    hosts[0] is the chief, the last `ps` hosts are parameter servers, the ones between are workers, perhaps none.
+    hosts[0] is the chief, the last `ps` hosts are parameter servers, the ones between are
+    workers, perhaps none.
     """
     ### BEGIN SOLUTION
     servers = len(hosts) - ps
@@ -101,10 +104,12 @@ def resolved(task):
     hosts = [host for addresses in task.cluster.values() for host in addresses]
     os.environ["TF_CONFIG"] = cluster_config(hosts, 1, task.rank)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return f"I am {resolver.task_type} {resolver.task_id}; all: {resolver.cluster_spec().as_dict()}"
+    every = resolver.cluster_spec().as_dict()
+    return f"I am {resolver.task_type} {resolver.task_id}; all: {every}"
 
 run = launch(resolved, cluster=Cluster(chief=1, worker=2, ps=1), servers=())
-print("\n".join(f"{task:9} {said}" for task, said in zip(run.tasks, run.results or ())) or "nothing yet")
+rows = [f"{task:9} {said}" for task, said in zip(run.tasks, run.results or ())]
+print("\n".join(rows) or "nothing yet")
 
 # %% [markdown]
 # What if a machine on the list is missing? Below, worker 0 makes a strategy, and worker 1 ends at once without one. Before
@@ -168,12 +173,12 @@ def off(path):
 def mirrored(communication="AUTO"):
     import tensorflow as tf
 
-    kinds = tf.distribute.experimental.CommunicationImplementation
-    options = tf.distribute.experimental.CommunicationOptions(implementation=kinds[communication])
+    kind = tf.distribute.experimental.CommunicationImplementation[communication]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 def step_of(strategy, w):
-    """One step of gradient descent on all replicas together, given this worker's part of a global batch."""
+    """One step of gradient descent on all replicas, given this worker's part of a batch."""
     import tensorflow as tf
 
     def replica(x, y):
@@ -210,12 +215,13 @@ def shared_out(strategy, batches, policy="DATA"):
     import tensorflow as tf
 
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
+    chosen = tf.data.experimental.AutoShardPolicy[policy]
+    options.experimental_distribute.auto_shard_policy = chosen
     return strategy.experimental_distribute_dataset(batches.with_options(options))
 
 # %%
 def reducer(strategy, numbers=1_000_000):
-    """A step that adds up a million numbers over all workers, and the kind of all-reduce that its graph asks for."""
+    """A step that adds up numbers over all workers, and which all-reduce its graph asks for."""
     import tensorflow as tf
 
     def reduce():
@@ -224,8 +230,8 @@ def reducer(strategy, numbers=1_000_000):
     step = tf.function(lambda: strategy.run(reduce))
     step()
     graph = step.get_concrete_function().graph.get_operations()
-    hints = [op.get_attr("communication_hint").decode() for op in graph if "Collective" in op.type]
-    return step, hints[0] if hints else "none: one worker needs no all-reduce"
+    hints = [op.get_attr("communication_hint") for op in graph if "Collective" in op.type]
+    return step, hints[0].decode() if hints else "none: one worker needs no all-reduce"
 
 def in_turns(steps, rounds=9):
     """The seconds that each step takes, in `rounds` rounds; in a round every step runs once."""
@@ -244,15 +250,18 @@ def all_kinds(kinds):
     from tensorflow.python.eager import context
 
     logging.getLogger("absl").setLevel("ERROR")  # it warns of several strategies in one process
-    strategies = {kind: mirrored(kind) for kind in kinds}  # before any other operation of TensorFlow
-    context.context().wait_at_barrier("all strategies", 60_000)  # each opens the collectives anew: no worker may be ahead
+    # before any other operation of TensorFlow
+    strategies = {kind: mirrored(kind) for kind in kinds}
+    # each opens the collectives anew: no worker may be ahead
+    context.context().wait_at_barrier("all strategies", 60_000)
     paths = {kind: train(s, shared_out(s, global_batches())) for kind, s in strategies.items()}
     made = {kind: reducer(s) for kind, s in strategies.items()}
     seconds = in_turns({kind: step for kind, (step, _) in made.items()})
     return {kind: (paths[kind], seconds[kind], made[kind][1]) for kind in kinds}
 
 hide = {"CUDA_VISIBLE_DEVICES": "-1"} if device == "cpu" else {}
-run = launch(all_kinds, args=(["RING", "AUTO", "NCCL"],), cluster=Cluster(worker=workers), env=hide)
+asked = ["RING", "AUTO", "NCCL"]
+run = launch(all_kinds, args=(asked,), cluster=Cluster(worker=workers), env=hide)
 kinds = run["worker:0"]
 lab.measure("equal", sum(off(path)[-1] < 1e-5 for path, *_ in kinds.values()))
 for kind, (path, _, hint) in kinds.items():
@@ -262,7 +271,9 @@ print("\n".join(line for line in run.log("worker:0").splitlines() if "NCCL" in l
 # %%
 figures.race(
     [
-        figures.Timing(kind, float(np.median(laps)), group=f"{workers} workers, 4 MB", repeats_s=laps)
+        figures.Timing(
+            kind, float(np.median(laps)), group=f"{workers} workers, 4 MB", repeats_s=laps
+        )
         for kind, (_, laps, _) in kinds.items()
     ],
     "Three names: is one faster?",
@@ -288,21 +299,23 @@ lab.predict("off_steps", "12 examples in batches of 4, two workers, policy OFF: 
 
 # %%
 def numbers_in_two_files(folder):
-    """A data set of the numbers 0 to 11, in batches of 4, from a file with 0 to 5 and one with 6 to 11."""
+    """The numbers 0 to 11, in batches of 4, from a file with 0 to 5 and one with 6 to 11."""
     import tensorflow as tf
 
     folder.mkdir()
     files = [folder / f"{k}.txt" for k in range(2)]
     for k, file in enumerate(files):
         file.write_text("\n".join(str(6 * k + n) for n in range(6)))
-    return tf.data.TextLineDataset([str(file) for file in files]).map(lambda line: tf.strings.to_number(line, tf.int32)).batch(4)
+    lines = tf.data.TextLineDataset([str(file) for file in files])
+    return lines.map(lambda line: tf.strings.to_number(line, tf.int32)).batch(4)
 
 def taken(task, policies):
     strategy, found = mirrored(), {}
     numbers = numbers_in_two_files(task.dir / f"worker{task.index}")
     for name in policies:
         data = shared_out(strategy, numbers, name)
-        found[name] = [strategy.experimental_local_results(batch)[0].numpy().tolist() for batch in data]
+        mine = [strategy.experimental_local_results(batch)[0] for batch in data]
+        found[name] = [numbers.numpy().tolist() for numbers in mine]
     return found
 
 # %%
@@ -333,10 +346,12 @@ figures.shares(policies, "Under which policy does an example come twice?")
 # %% tags=["exercise:worker_share"]
 # Exercise 9.2: a worker's share of every batch
 def worker_share(dataset, global_batch, workers, index):
-    """A tf.data.Dataset: at step k this worker's global_batch // workers examples of global batch k.
+    """A tf.data.Dataset: at step k this worker's global_batch // workers examples of global
+    batch k.
 
-    `dataset` gives single examples (x, y), x a number or an array, and may have an unknown length. An incomplete last global
-    batch is left out; a whole one divides evenly among the workers. Each worker is one replica.
+    `dataset` gives single examples (x, y), x a number or an array, and may have an unknown
+    length. An incomplete last global batch is left out; a whole one divides evenly among the
+    workers. Each worker is one replica.
     """
     ### BEGIN SOLUTION
     def part(*arrays):
@@ -358,7 +373,8 @@ check.worker_share(worker_share)
 def from_true(w):
     return float(np.abs(w - [[1], [-2], [3]]).max())
 
-print(f"One machine ends its epoch {from_true(one_machine()[-1]):.3f} from the weights that made the data.")
+far = from_true(one_machine()[-1])
+print(f"One machine ends its epoch {far:.3f} from the weights that made the data.")
 
 # %%
 lab.predict("wrong", "An epoch with OFF: how far from the weights that made the data does it end?", "")
@@ -366,17 +382,19 @@ lab.predict("wrong", "An epoch with OFF: how far from the weights that made the 
 # %%
 def with_policies(names):
     strategy = mirrored()
-    return {name: train(strategy, shared_out(strategy, global_batches(), name)) for name in names}
+    shared = {name: shared_out(strategy, global_batches(), name) for name in names}
+    return {name: train(strategy, batches) for name, batches in shared.items()}
 
 def with_yours(sizes=(None,)):
-    """For each size the weights after every step, from a worker's share cut anew into batches of this size; None: as it is."""
+    """The weights after every step, for each size to which a worker's batches are cut anew."""
     import tensorflow as tf
 
     strategy, data = mirrored(), tf.data.Dataset.from_tensor_slices((x, y))
 
     def feed(size):
         def share(context):
-            mine = worker_share(data, GLOBAL_BATCH, context.num_input_pipelines, context.input_pipeline_id)
+            workers, index = context.num_input_pipelines, context.input_pipeline_id
+            mine = worker_share(data, GLOBAL_BATCH, workers, index)
             return mine.rebatch(size) if size else mine
 
         return strategy.distribute_datasets_from_function(share)
@@ -389,13 +407,17 @@ run = launch(with_yours, cluster=Cluster(worker=workers))
 paths["yours"] = run[0][0] if run.state == "done" else None
 lab.measure("wrong", from_true(paths["OFF"][-1]))
 for name, path in paths.items():
-    steps = f"{len(path):2} steps, ends {from_true(path[-1]):.3f} from the weights that made the data" if path else "not yet"
+    steps = "not yet"
+    if path:
+        far = from_true(path[-1])
+        steps = f"{len(path):2} steps, ends {far:.3f} from the weights that made the data"
     print(f"{name:5}  {steps}")
 
 # %%
 figures.histories(
     {name: path and off(path) for name, path in paths.items()},
-    "Whose weights are those of one machine?", y="distance from one machine's path", log=True, rounding=1e-5,
+    "Whose weights are those of one machine?", y="distance from one machine's path", log=True,
+    rounding=1e-5,
 )
 
 # %% [markdown]
@@ -421,7 +443,7 @@ lab.predict("second", "2 workers of 2 devices take the examples 0 to 7: with whi
 
 # %%
 def replicas(count_cpus):
-    """The number of replicas; this worker's examples in every step, by device; the weights after every step."""
+    """The number of replicas; for every step this worker's examples, by device; all weights."""
     if count_cpus:
         worker_devices.use_logical_cpus()
     strategy = mirrored()
@@ -430,7 +452,8 @@ def replicas(count_cpus):
     for (numbers,) in shared_out(strategy, global_batches(np.arange(len(x)))):
         for part in strategy.experimental_local_results(numbers):
             taken.setdefault(part.device[-5:], []).append(part.numpy().tolist())
-    return strategy.num_replicas_in_sync, taken, train(strategy, shared_out(strategy, global_batches()))
+    path = train(strategy, shared_out(strategy, global_batches()))
+    return strategy.num_replicas_in_sync, taken, path
 
 pair = Cluster(worker=2)
 for count_cpus in (False, True):
@@ -457,9 +480,11 @@ def yours_on_two_devices(sizes):
     return with_yours(sizes)
 
 sizes = {"a worker's size": None, "a replica's size": GLOBAL_BATCH // 4}
-run = launch(yours_on_two_devices, args=(list(sizes.values()),), cluster=pair, logical_devices=2)
+given = (list(sizes.values()),)
+run = launch(yours_on_two_devices, args=given, cluster=pair, logical_devices=2)
 for name, path in zip(sizes, run[0] if run.state == "done" else ()):
-    print(f"batches of {name}: {len(path)} steps, weights off one machine's by at most {max(off(path)):.0e}")
+    far = max(off(path))
+    print(f"batches of {name}: {len(path)} steps, weights off one machine's by <= {far:.0e}")
 
 # %% [markdown]
 # `distribute_datasets_from_function` does not cut: it expects batches of one *replica's* size. With either function divide the
@@ -480,7 +505,7 @@ for name, path in zip(sizes, run[0] if run.state == "done" else ()):
 
 # %%
 def resumed(strategy, task, folder):
-    """New variables, restored from the newest checkpoint in `folder` if there is one, and a manager that saves them."""
+    """New variables, restored if `folder` has a checkpoint, and a manager that saves them."""
     import tensorflow as tf
 
     with strategy.scope():
@@ -493,7 +518,7 @@ def resumed(strategy, task, folder):
     return state, tf.train.CheckpointManager(checkpoint, str(mine), max_to_keep=2)
 
 def train_saving(task, folder, accident=None, steps=30, every=5):
-    """30 steps, a checkpoint after every 5. Returns the number of steps restored at the start, and the weights at the end."""
+    """30 steps, a checkpoint after every 5. Returns the steps restored and the last weights."""
     (task.dir / f"worker {task.index} asks for a strategy, attempt {task.attempt}").touch()
     strategy = mirrored()
     (task.dir / f"worker {task.index} has a strategy, attempt {task.attempt}").touch()
@@ -511,8 +536,9 @@ def train_saving(task, folder, accident=None, steps=30, every=5):
 
 # %%
 def new_worker(dir):
-    """Seconds that the first worker 1 needed for its strategy, seconds that the new one was given, and whether it has one."""
-    asks, has = ([dir / f"worker 1 {what} a strategy, attempt {k}" for k in range(2)] for what in ("asks for", "has"))
+    """Seconds to a strategy of the first worker 1; seconds given to the new one; has it one?"""
+    asks = [dir / f"worker 1 asks for a strategy, attempt {k}" for k in range(2)]
+    has = [dir / f"worker 1 has a strategy, attempt {k}" for k in range(2)]
     while not asks[1].exists():  # the new process is still starting
         time.sleep(0.02)
 
@@ -522,7 +548,7 @@ def new_worker(dir):
     return first_s, given_s, has[1].exists()
 
 def struck(task, folder, what):
-    """Worker 0 kills or restarts worker 1, then trains on: its error, after how many seconds, and what `new_worker` says."""
+    """Worker 0 kills or restarts worker 1 and trains on: its error, when, and `new_worker`."""
     import tensorflow as tf
 
     began = []
@@ -537,12 +563,14 @@ def struck(task, folder, what):
         noticed = time.monotonic() - began[0]
         new = new_worker(task.dir) if what == "restart" else None
         task.kill("worker", 1)
-        return type(error).__name__, noticed, textwrap.shorten(error.message.partition(": ")[2], 240, placeholder=" …"), new
+        words = textwrap.shorten(error.message.partition(": ")[2], 240, placeholder=" …")
+        return type(error).__name__, noticed, words, new
 
 # %%
 folders = {what: tempfile.mkdtemp() for what in ("kill", "restart", "quiet")}
 for what in ("kill", "restart"):
-    name, seconds, words, new = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
+    run = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)
+    name, seconds, words, new = run[0]
     print(f"{what} worker 1: after {seconds:.2f} s worker 0 gets {name}: {words}")
 first_s, given_s, there = new
 print(f"The first worker 1 had its strategy {first_s:.1f} s after it asked for it.")
@@ -575,7 +603,7 @@ print(f"largest difference: {np.abs(quiet[1] - again[1]).max()}")
 
 # %%
 def saved_by(task, who):
-    """Every worker adds 1 to a counter, and the workers in `who` save it. Returns the counter in this worker's checkpoint."""
+    """Every worker adds 1 to a counter; those in `who` save it. Returns what this one saved."""
     import tensorflow as tf
 
     strategy, kind = mirrored(), tf.VariableSynchronization.ON_READ
@@ -588,7 +616,8 @@ def saved_by(task, who):
 
 print("both save:", launch(saved_by, args=([0, 1],), cluster=pair).results)
 try:
-    print("worker 0 alone saves:", launch(saved_by, args=([0],), cluster=pair, timeout_s=6).results)
+    run = launch(saved_by, args=([0],), cluster=pair, timeout_s=6)
+    print("worker 0 alone saves:", run.results)
 except RunTimedOut as error:
     first, second = str(error).splitlines()[:2]
     print("worker 0 alone saves:", first, second.partition(" at ")[0].strip())
@@ -614,7 +643,7 @@ def compiled(strategy):
     return model
 
 def fitted(task, epochs=3):
-    """The loss of every epoch as `fit` reports it, and the weights at the end; or the first words of its error."""
+    """The loss of every epoch that `fit` reports, and the weights at the end; or its error."""
     import tensorflow as tf
 
     model = compiled(mirrored() if task.cluster else tf.distribute.get_strategy())
@@ -628,9 +657,11 @@ def fitted(task, epochs=3):
 by_itself = launch(fitted, legacy_keras=True)[0]
 together = launch(fitted, cluster=pair, legacy_keras=True).results
 lab.measure("losses", len({losses[-1] for losses, _ in together}))
-for name, (losses, w) in {"one machine": by_itself, "worker 0": together[0], "worker 1": together[1]}.items():
+names = "one machine", "worker 0", "worker 1"
+for name, (losses, w) in zip(names, [by_itself, *together]):
     far = np.abs(w - one_machine(epochs=3)[-1]).max()
-    print(f"{name:11}  losses {', '.join(f'{loss:.7f}' for loss in losses)}; weights off NumPy's by {far:.0e}")
+    said = ", ".join(f"{loss:.7f}" for loss in losses)
+    print(f"{name:11}  losses {said}; weights off NumPy's by {far:.0e}")
 print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
 
 # %% [markdown]
@@ -650,16 +681,19 @@ new_x = np.random.default_rng(10).normal(size=(200, 3)).astype("float32")
 new_y = new_x @ np.array([[1], [-2], [3]], "float32")
 
 def watched(task, folder, pause, epochs=4):
-    """All but the evaluator train, and rest for `pause` seconds after an epoch. The evaluator returns its scores by epoch."""
+    """Workers train and rest for `pause` s after an epoch. The evaluator returns its scores."""
     import tensorflow as tf
 
     if task.type != "evaluator":
-        rest = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(pause))
-        keep = tf.keras.callbacks.ModelCheckpoint(f"{folder}/epoch-{{epoch}}", save_weights_only=True)
-        compiled(mirrored()).fit(global_batches(), epochs=epochs, shuffle=False, callbacks=[keep, rest], verbose=0)
+        path, on = f"{folder}/epoch-{{epoch}}", tf.keras.callbacks
+        rest = on.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(pause))
+        told = {"callbacks": [on.ModelCheckpoint(path, save_weights_only=True), rest]}
+        model = compiled(mirrored())
+        model.fit(global_batches(), epochs=epochs, shuffle=False, verbose=0, **told)
         return None
 
-    print(f"I am {task.type} {task.index}; TF_CONFIG's cluster has {' and '.join(task.cluster)}")
+    jobs = " and ".join(task.cluster)
+    print(f"I am {task.type} {task.index}; TF_CONFIG's cluster has {jobs}")
     model, scores = compiled(tf.distribute.get_strategy()), {}
     for path in tf.train.checkpoints_iterator(folder, timeout=30):
         model.load_weights(path).expect_partial()
@@ -677,7 +711,8 @@ for pause in (1.5, 0.0):
     print(f"a rest of {pause} s after each epoch: {len(scores)} of 4 scored")
     for epoch, score in scores.items():
         w = one_machine(epochs=epoch)[-1]
-        print(f"  epoch {epoch}: {score:.6f}; with NumPy's weights {np.mean((new_x @ w - new_y) ** 2):.6f}")
+        by_numpy = np.mean((new_x @ w - new_y) ** 2)
+        print(f"  epoch {epoch}: {score:.6f}; with NumPy's weights {by_numpy:.6f}")
 
 # %% [markdown]
 # The evaluator looks for the *newest* checkpoint: if a newer one is written before it looks again, the older is never
@@ -708,14 +743,15 @@ def coordinator_of(**options):
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 def both():
-    """Where variables lie without a partitioner, and with one that cuts a variable in two if each piece still has 256 bytes."""
+    """Where variables lie uncut, and cut in two if each piece still has 256 bytes."""
     import tensorflow as tf
 
-    cut = tf.distribute.experimental.partitioners.MinSizePartitioner(min_shard_bytes=256, max_shards=2)
+    partitioners = tf.distribute.experimental.partitioners
+    cut = partitioners.MinSizePartitioner(min_shard_bytes=256, max_shards=2)
     return placed(None), placed(cut)
 
 def placed(partitioner):
-    """Make three variables, in this order: a table, a kernel, a bias. Returns each device's variables with their bytes."""
+    """Make a table, a kernel, a bias, in this order: each device's variables and bytes."""
     import tensorflow as tf
     from worldsize.tf import graphs
 
@@ -751,7 +787,7 @@ lab.predict("join", "Six closures of 100 ms, after them one of 600 ms, 2 workers
 
 # %%
 def queued(orders):
-    """For each order of pauses: seconds until all closures are scheduled, and until all have run."""
+    """For each order of pauses: seconds until all closures are scheduled, and until all ran."""
     import tensorflow as tf
     from worldsize.tf.declared_time import pause
 
@@ -761,7 +797,8 @@ def queued(orders):
     coordinator = coordinator_of()
     closures = {seconds: closure_of(seconds) for order in orders for seconds in order}
     took = []
-    for order in [sorted([*closures] * 2), *orders]:  # in the first, each worker only gets to know each closure
+    # in the first, each worker only gets to know each closure
+    for order in [sorted([*closures] * 2), *orders]:
         start = time.monotonic()
         for seconds in order:
             coordinator.schedule(closures[seconds])
@@ -771,9 +808,10 @@ def queued(orders):
     return took[1:]
 
 short, long = [0.1] * 6, [0.6]
-last, first = launch(queued, args=([short + long, long + short],), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
-lab.measure("join", last[1])
-for name, (scheduled, joined) in {"the long one last": last, "the long one first": first}.items():
+orders = {"the long one last": short + long, "the long one first": long + short}
+run = launch(queued, args=([*orders.values()],), cluster=Cluster(chief=1, worker=2, ps=1))
+lab.measure("join", run["chief:0"][0][1])
+for name, (scheduled, joined) in zip(orders, run["chief:0"]):
     print(f"{name}: scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s")
 
 # %% [markdown]
@@ -788,7 +826,7 @@ for name, (scheduled, joined) in {"the long one last": last, "the long one first
 
 # %%
 def trained_on_server(passes):
-    """The weights on the server at the end, and the loss that each closure saw, in the order of their scheduling."""
+    """The weights on the server at the end, and the loss that each closure saw, in order."""
     import tensorflow as tf
     from worldsize.tf.declared_time import pause
 
@@ -810,11 +848,12 @@ def trained_on_server(passes):
     coordinator.join()
     return w.numpy(), [float(loss) for loss in coordinator.fetch(later)]
 
-end, losses = launch(trained_on_server, args=(2,), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
-one = one_machine(epochs=2)[-1]
+run = launch(trained_on_server, args=(2,), cluster=Cluster(chief=1, worker=2, ps=1))
+(end, losses), one = run["chief:0"], one_machine(epochs=2)[-1]
 print(f"The loss of the first update is {losses[0]:.2f}, of the last {losses[-1]:.2f}.")
 print(f"The weights are off one machine's by {np.abs(end - one).max():.3f}.")
-print(f"They end {from_true(end):.3f} from the weights that made the data, one machine's {from_true(one):.3f}.")
+print(f"They end {from_true(end):.3f} from the weights that made the data,", end=" ")
+print(f"one machine's {from_true(one):.3f}.")
 
 # %% [markdown]
 # While one worker computes its gradient, the other worker changes the weights. So asynchronous training is not one
@@ -858,7 +897,8 @@ print(f"score of all {len(truth)} pictures: {exact:.4f}")
 def score(coordinator, right_in, parts):
     """The share of right answers over all parts, exact even if closures run twice.
 
-    right_in(part), to be run on a worker, returns two numbers: right answers, and examples in the part.
+    right_in(part), to be run on a worker, returns two numbers: right answers, and examples in
+    the part.
     """
     ### BEGIN SOLUTION
     later = [coordinator.schedule(right_in, args=(part,)) for part in parts]
@@ -880,7 +920,7 @@ check.score(score)
 
 # %%
 def accident(task, begun, events, began):
-    """When a quarter of the closures have begun, worker 1 is killed; half a second later it is started again."""
+    """A quarter of the closures begun, worker 1 is killed; half a second later it restarts."""
     while int(begun.numpy()) < closures // 4:
         time.sleep(0.02)
     for what, act in (("worker 1 killed", task.kill), ("restarted", task.restart)):
@@ -889,7 +929,7 @@ def accident(task, begun, events, began):
         time.sleep(0.5)
 
 def counting(begun, log, began):
-    """The closure: it counts its beginning, pauses, counts right answers, and logs its worker and the time."""
+    """The closure: it counts its beginning, pauses, counts right answers, and logs itself."""
     import tensorflow as tf
     from worldsize.tf.declared_time import pause
 
@@ -920,7 +960,8 @@ def scored(task):
     right_in = counting(begun, log, began)
     strike = threading.Thread(target=accident, args=(task, begun, events, began), daemon=True)
     strike.start()
-    result = float(score(coordinator, right_in, [tf.constant(part) for part in range(closures)]))
+    parts = [tf.constant(part) for part in range(closures)]
+    result = float(score(coordinator, right_in, parts))
     strike.join()
     return {"score": result, "begun": int(begun.numpy()), "log": log.numpy(), "events": events}
 
@@ -931,13 +972,16 @@ found = run["chief:0"] if run.state == "done" else None
 def show(found):
     log = found["log"]
     rows = {f"worker {w}": sorted(log[log[:, 0] == w, 1]) for w in range(2)}
-    print(f"begun {found['begun']} of {closures}; score {found['score']:.4f}, NumPy's {exact:.4f}")
+    scores = f"score {found['score']:.4f}, NumPy's {exact:.4f}"
+    print(f"begun {found['begun']} of {closures}; {scores}")
     killed_s, back_s = found["events"].values()
-    others, joined = sum(at > killed_s for at in rows["worker 0"]), sum(at > back_s for at in rows["worker 1"])
+    others = sum(at > killed_s for at in rows["worker 0"])
+    joined = sum(at > back_s for at in rows["worker 1"])
     joins = f"joins: {joined}" if joined else "ends none"
     answer = f"worker 0: {others} more closures; the new one {joins}"
     asks = "Worker 1 dies: who goes on, and does the new one join in?"
-    return figures.lanes(rows, found["events"], figures.answered(asks, answer), "a tick is a closure that ended")
+    asked = figures.answered(asks, answer)
+    return figures.lanes(rows, found["events"], asked, "a tick is a closure that ended")
 
 show(found) if found else figures.not_yet("Exercise 9.3")
 
@@ -975,17 +1019,19 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 # %% tags=["exercise:train_through"]
 # Exercise 9.4: through the loss of a server
 def train_through(start, steps, every, folder):
-    """Runs `steps` steps in all, a checkpoint in `folder` after every `every`; returns the state.
+    """Runs `steps` steps in all, with a checkpoint in `folder` after every `every` steps.
 
-    start() gives (coordinator, step, state): step is to be scheduled, state holds the variables, new and 0.
-    Whatever is already saved in `folder`, perhaps by an earlier chief, counts.
+    start() gives (coordinator, step, state): step is to be scheduled, state holds the
+    variables, new and 0. What is already saved in `folder`, perhaps by an earlier chief,
+    counts. Returns the state.
     """
     import tensorflow as tf
 
     ### BEGIN SOLUTION
     while True:
         coordinator, step, state = start()
-        manager = tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, max_to_keep=2)
+        saved = tf.train.Checkpoint(**state)
+        manager = tf.train.CheckpointManager(saved, folder, max_to_keep=2)
         manager.restore_or_initialize()
         try:
             while int(state["step"]) < steps:
@@ -1006,13 +1052,13 @@ lab.predict("again", "A checkpoint every 20 steps, the server dies as step 60 is
 
 # %%
 class Watched:
-    """A coordinator that notes what it does, and kills the server once, as the step `kill_at` is scheduled."""
+    """A coordinator that notes what it does; it kills the server as it schedules `kill_at`."""
 
     scheduled = 0
 
     def __init__(self, coordinator, state, note, kill, kill_at):
-        self.real, self.state, self.note, self.kill, self.kill_at = coordinator, state, note, kill, kill_at
-        self.first = True
+        self.real, self.state, self.note = coordinator, state, note
+        self.kill, self.kill_at, self.first = kill, kill_at, True
 
     def schedule(self, step):
         if self.first:
@@ -1034,7 +1080,7 @@ def advance(state):
 
 # %%
 def through(task, steps=100, every=20):
-    """Real tasks: the server is killed as step 60 is scheduled, and `start` starts a new one. Returns what happened, and when."""
+    """The server is killed as step 60 is scheduled, and started anew. Returns (when, what)."""
     import tensorflow as tf
 
     tf.get_logger().setLevel("CRITICAL")
@@ -1050,7 +1096,8 @@ def through(task, steps=100, every=20):
     def start():
         if down:
             task.restart(down.pop(), 0)
-            time.sleep(2)  # TensorFlow does not try a lost address again at once, and a failed try would be one more loss
+            # TensorFlow tries a lost address again only later; a failed try is one more loss
+            time.sleep(2)
         coordinator = coordinator_of()
         with coordinator.strategy.scope():
             state = {"step": tf.Variable(0), "weights": tf.Variable(tf.zeros(3))}
@@ -1090,14 +1137,15 @@ def counters(ways):
     return {name: counts(coordinator, *way) for name, way in ways.items()}
 
 def counts(coordinator, library, optimizer):
-    """Run `updates` closures. Returns the updates that each reports, `iterations`, and the weights before and after."""
+    """Run closures: the updates that each reports, `iterations`, weights before and after."""
     import importlib
     import tensorflow as tf
 
     keras, ones = importlib.import_module(library), tf.ones((2, 3))
     with coordinator.strategy.scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
-        model, descent = keras.Sequential([keras.Input((3,)), layer]), getattr(keras.optimizers, optimizer)(RATE)
+        model = keras.Sequential([keras.Input((3,)), layer])
+        descent = getattr(keras.optimizers, optimizer)(RATE)
         descent.build(model.trainable_variables)
 
     def replica():
@@ -1125,9 +1173,10 @@ def counts(coordinator, library, optimizer):
 # %% tags=["exercise:audit"]
 # Exercise 9.5: where did updates get lost?
 def audit(made, iterations, before, after, rate, gradient):
-    """{"counter": updates that `iterations` has lost, "weights": updates that the weights have lost}.
+    """{"counter": updates that `iterations` lost, "weights": updates that the weights lost}.
 
-    made: updates that each closure made. before, after, gradient: arrays; the same gradient in each update.
+    made: updates that each closure made. before, after, gradient: arrays; the same gradient in
+    each update.
     """
     ### BEGIN SOLUTION
     total = sum(made)
@@ -1156,7 +1205,11 @@ def counted_right(tallies):
 
 # %%
 three = Cluster(chief=1, worker=3, ps=1)
-ways = {"tf_keras, SGD": ("tf_keras", "SGD"), "Keras 3, SGD": ("keras", "SGD"), "Keras 3, Adam": ("keras", "Adam")}
+ways = {
+    "tf_keras, SGD": ("tf_keras", "SGD"),
+    "Keras 3, SGD": ("keras", "SGD"),
+    "Keras 3, Adam": ("keras", "Adam"),
+}
 counted = launch(counters, args=(ways,), cluster=three)["chief:0"]
 for name, found in counted.items():
     try:
@@ -1166,11 +1219,14 @@ for name, found in counted.items():
 lab.measure("lost", sum(counted["Keras 3, SGD"][0]) - counted["Keras 3, SGD"][1])
 
 # %%
-tallies = {
-    name: {"closures": sum(made), "iterations": n, "weights / rate": float((before - after).mean()) / RATE}
-    for name, (made, n, before, after) in counted.items()
-}
-figures.tallies(tallies, updates, figures.answered("Do all counters say what was done?", counted_right(tallies)))
+tallies = {}
+for name, (made, n, before, after) in counted.items():
+    moved = float((before - after).mean()) / RATE
+    tallies[name] = {"closures": sum(made), "iterations": n, "weights / rate": moved}
+figures.tallies(
+    tallies, updates,
+    figures.answered("Do all counters say what was done?", counted_right(tallies)),
+)
 
 # %% [markdown]
 # All closures ran. In which of the three did the counter lose updates, and in which did the weights? Adam divides its steps
@@ -1201,8 +1257,10 @@ def two_ways():
     coordinator.join()
     return {"v.assign_add(1)": int(sent.numpy()), "v.assign(v + 1)": int(read.numpy())}
 
-figures.tallies({f"{updates} closures on 3 workers": launch(two_ways, cluster=three)["chief:0"]}, updates,
-                "Two ways to add one: do both count every closure?")
+figures.tallies(
+    {f"{updates} closures on 3 workers": launch(two_ways, cluster=three)["chief:0"]}, updates,
+    "Two ways to add one: do both count every closure?",
+)
 
 # %% [markdown]
 # If two workers read 7, both write 8, and one update is lost. Keras 3's variables add in the second way, and the optimizers
@@ -1228,8 +1286,10 @@ def tpu_lines():
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
     lines = {
         'TPUClusterResolver(tpu="local")': lambda: resolver,
-        "tf.config.experimental_connect_to_cluster(resolver)": lambda: tf.config.experimental_connect_to_cluster(resolver),
-        "tf.tpu.experimental.initialize_tpu_system(resolver)": lambda: tf.tpu.experimental.initialize_tpu_system(resolver),
+        "tf.config.experimental_connect_to_cluster(resolver)":
+            lambda: tf.config.experimental_connect_to_cluster(resolver),
+        "tf.tpu.experimental.initialize_tpu_system(resolver)":
+            lambda: tf.tpu.experimental.initialize_tpu_system(resolver),
         "tf.distribute.TPUStrategy(resolver)": lambda: tf.distribute.TPUStrategy(resolver),
         "TPUClusterResolver()": tf.distribute.cluster_resolver.TPUClusterResolver,
     }
@@ -1242,7 +1302,8 @@ def said_by(call):
         return first_words(error)
 
 answers = launch(tpu_lines, timeout_s=60)[0]
-lab.measure("tpu_line", 1 + [said.startswith("no error") for said in answers.values()].index(False))
+fine = [said.startswith("no error") for said in answers.values()]
+lab.measure("tpu_line", 1 + fine.index(False))
 for line, said in answers.items():
     print(f"{line}\n    {said}")
 
@@ -1272,7 +1333,8 @@ def mark(row, outcome):
 made_with = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
 marks = {(row, way): mark(row, outcome) for (row, way), (outcome, _) in matrix.cells.items()}
 figures.outcomes(
-    matrix.rows, support.WAYS, marks, "What works, of everything?", f"run on {matrix.date} with {made_with}",
+    matrix.rows, support.WAYS, marks, "What works, of everything?",
+    f"run on {matrix.date} with {made_with}",
 )
 
 # %%
@@ -1289,23 +1351,31 @@ for (row, way), (outcome, words) in matrix.cells.items():
 # with them today? Does tf_keras, in the large matrix above?
 
 # %%
-today = {"OneDevice": "OneDevice", "Mirrored": "Mirrored, 2 devices", "CentralStorage": "CentralStorage",
-         "MultiWorkerMirrored": "MultiWorkerMirrored, RING", "ParameterServer": "ParameterServer", "TPU": "TPU"}
+today = {"OneDevice": "OneDevice", "Mirrored": "Mirrored, 2 devices",
+         "CentralStorage": "CentralStorage", "MultiWorkerMirrored": "MultiWorkerMirrored, RING",
+         "ParameterServer": "ParameterServer", "TPU": "TPU"}
 told_how = ("CentralStorage, aggregation=MEAN", "loop, variables")
-apis = {"Keras API": ("Keras", "Keras 3 fit"), "Custom training loop": ("loop", "loop, variables")}
+apis = {
+    "Keras API": ("Keras", "Keras 3 fit"),
+    "Custom training loop": ("loop", "loop, variables"),
+}
 beside = {}
 for name, row in today.items():
     for api, (short, way) in apis.items():
         beside[name, f"{short}, 2019"] = support.GUIDE_2_0[api][name]
         beside[name, f"{short}, today"] = mark(row, matrix.cells[row, way][0])
     beside[name, "Estimator, 2019"] = support.GUIDE_2_0["Estimator API"][name]
-    beside[name, "Estimator, today"] = "gone" if matrix.cells["v1 Estimator", "loop, variables"][0] == "fails" else "there"
+    fails = matrix.cells["v1 Estimator", "loop, variables"][0] == "fails"
+    beside[name, "Estimator, today"] = "gone" if fails else "there"
 beside["CentralStorage", "loop, today"] = matrix.cells[told_how][0]
 with_keras = matrix.cells["ParameterServer", "loop, Keras 3"][0]
 figures.outcomes(
-    list(today), [f"{api}, {when}" for api in ("Keras", "loop", "Estimator") for when in ("2019", "today")], beside,
+    list(today),
+    [f"{api}, {when}" for api in ("Keras", "loop", "Estimator") for when in ("2019", "today")],
+    beside,
     "What of the guide of TensorFlow 2.0 holds today?",
-    f"words: the guide's, shortened; marks: run by this course; ParameterServer's loop with Keras 3: {with_keras}",
+    "words: the guide's, shortened; marks: run by this course;"
+    f" ParameterServer's loop with Keras 3: {with_keras}",
 )
 
 # %% [markdown]

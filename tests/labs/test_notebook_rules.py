@@ -62,6 +62,18 @@ def test_a_median_over_10_lines_is_too_long():
     ]
 
 
+def test_a_visible_line_of_96_columns_passes():
+    assert rules.wide_code(book(code("x" * 96 + "\n" + "y" * 96))) == []
+
+
+def test_a_visible_line_of_97_columns_is_too_wide():
+    assert rules.wide_code(book(code("1\n    " + "x" * 93))) == [f"cell: 97 columns, at most 96: {'x' * 93}"]
+
+
+def test_a_folded_cell_may_be_wider():
+    assert rules.wide_code(book(code("x" * 130, jupyter={"source_hidden": True}))) == []
+
+
 def test_a_hundred_words_pass():
     assert rules.long_prose(book(prose("word " * 100))) == []
 

@@ -20,6 +20,7 @@ from worldsize.authoring.source import answer_lines, given_lines, points
 from worldsize.lab.lab import LABS
 
 MAX_EXECUTED_BYTES = 2_000_000
+NARROW = {"00", "01", "02", "04", "05", "07", "08", "09", "15"}  # labs whose visible code fits into a window
 
 every_lab = pytest.mark.parametrize("source", [pytest.param(s, id=s.stem, marks=pytest.mark.quick) for s in SOURCES])
 every_full_solution = each_run("solution")
@@ -47,6 +48,12 @@ def executed(done: HeadlessRun) -> NotebookNode:
 @every_lab
 def test_code_cells_are_short(source):
     assert rules.long_code(solution_of(source)) == []
+
+
+@every_lab
+def test_no_visible_line_of_code_is_cut(source):
+    if source.stem[:2] in NARROW:
+        assert rules.wide_code(solution_of(source)) + rules.wide_code(lab_of(source)) == []
 
 
 @every_lab

@@ -16,6 +16,7 @@ from worldsize.authoring.release import leaks as leaks
 
 MEDIAN_CODE_LINES = 10
 MAX_CODE_LINES = 30
+MAX_CODE_COLUMNS = 96  # as many as JupyterLab shows in a window of 1,280 pixels
 MAX_PROSE_WORDS = 100
 MAX_ANSWER_LINES = 25
 
@@ -66,6 +67,18 @@ def long_code(notebook: NotebookNode) -> list[str]:
 
 def _code_lines(source: str) -> int:
     return sum(_MARKER.fullmatch(line) is None for line in source.split("\n"))
+
+
+def wide_code(notebook: NotebookNode) -> list[str]:
+    """Lines of code that a window would cut, outside folded cells."""
+    said = []
+    for cell in code_cells(notebook):
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            continue
+        for line in cell.source.split("\n"):
+            if len(line) > MAX_CODE_COLUMNS:
+                said.append(f"{cell.id}: {len(line)} columns, at most {MAX_CODE_COLUMNS}: {line.strip()}")
+    return said
 
 
 def long_prose(notebook: NotebookNode) -> list[str]:
