@@ -17,6 +17,7 @@ NAN = math.nan
         ({"ring": None}, ""),
         ({"ring": NAN, "star": math.inf}, ""),
         ({"ring": 0.02}, "ring takes 20 ms"),
+        ({"4 buckets": 0.02}, "4 buckets take 20 ms"),
         ({"ring": 0.2, "star": 0.62}, "ring is 3.1 times as fast as star"),
         ({"ring": 0.62, "star": 0.2}, "star is 3.1 times as fast as ring"),
         ({"ring": 0.2, "star": 0.203}, "ring and star tie"),

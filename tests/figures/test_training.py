@@ -127,3 +127,10 @@ def test_names_of_many_lines_that_end_at_the_bottom_stand_on_each_other_above_th
     places = sorted(float(place) for place in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>way \d</text>', picture))
     assert len(places) == 8 and places[-1] < height
     assert min(after - before for before, after in zip(places, places[1:], strict=False)) > 8
+
+
+def test_errors_are_drawn_apart_each_on_a_stem_from_zero_and_side_by_side():
+    ax = figures.histories({"a": [3.0, 0.0, 2.0], "b": [1.0, 2.0, 0.0]}, y="error (points)", x="size", errors=True).axes[0]
+    stems = [path.vertices.tolist() for lines in ax.collections for path in lines.get_paths()]
+    assert len(stems) == 6 and all(low[0] == high[0] and low[1] == 0 for low, high in stems)
+    assert {line.get_linestyle() for line in ax.lines} == {"None"} and len({stem[0][0] for stem in stems}) == 6

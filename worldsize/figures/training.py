@@ -24,6 +24,7 @@ from worldsize.figures.frame.curve_ends import farthest_off
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS = 12, 8
+STEM_GAP = 0.25  # of a step
 BROAD, THIN = 6.0, 1.5  # points; broad shows on both sides of a line above it
 ALIKE = 1e-3  # of the largest value: a smaller difference is invisible
 FLOOR = 1e-17  # below what float64 resolves at 1: stands for zero on a logarithmic axis
@@ -58,6 +59,9 @@ def histories(
     for index, name in enumerate(rows):
         if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
+            continue
+        if errors:
+            _stems(ax, index, len(rows), name, drawn[name], tones[name])
             continue
         _history(ax, index, len(rows), name, drawn[name], width(name, known), tones[name])
 
@@ -226,6 +230,13 @@ def _history(
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
         markeredgewidth=0, zorder=2 + index,
     )  # fmt: skip
+
+
+def _stems(ax: Axes, index: int, count: int, name: str, values: Sequence[float], tone: str) -> None:
+    """Draw each value of a row apart, on a stem from zero, since nothing lies between two of them; rows stand side by side."""
+    places = [step + STEM_GAP * (index - (count - 1) / 2) for step in range(1, len(values) + 1)]
+    ax.vlines(places, 0, values, color=tone, linewidth=tokens.LINE_PT)
+    ax.plot(places, values, color=tone, linestyle="none", label=name, marker=base.marker(index), markersize=5, markeredgewidth=0)
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,8 @@ def _circle(
         )  # fmt: skip
         ax.text(x, y, str(rank), ha="center", va="center", fontsize=tokens.LABEL_PT, color=base.INK, zorder=4)
         look = {"markersize": 7, "markeredgecolor": base.INK, "markeredgewidth": tokens.HAIR_PT, "zorder": 5}
-        rim = offset_copy(ax.transData, ax.get_figure(root=True), -0.36 * size, 0.36 * size, units="points")
+        off = 0.36 * size if size > 15 else 0.46 * size  # of a small circle it would cover the number
+        rim = offset_copy(ax.transData, ax.get_figure(root=True), -off, off, units="points")
         ax.plot(x, y, marker=base.marker(rank), color=base.colour(rank), transform=rim, **look)
 
     ax.set_xlim(-1.3, 1.3)

@@ -208,7 +208,7 @@ def fastest(
     best, slowest = min(times_s, key=times_s.get), max(times_s, key=times_s.get)
     tied = foremost(times_s, spreads_s, repeats_s)
     if len(times_s) == 1:
-        return f"{best} takes {units.seconds(times_s[best])}"
+        return f"{best} {'take' if plural(best) else 'takes'} {units.seconds(times_s[best])}"
     word = "tie" if all(tie(times_s[name], times_s[best]) for name in tied) else "overlap"
     if len(tied) == len(times_s):
         middles = f", middle runs {units.seconds(times_s[best])} to {units.seconds(times_s[slowest])}" * (word == "overlap")
