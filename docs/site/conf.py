@@ -30,6 +30,7 @@ html_title = "World Size"
 html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
 html_js_files = [("worldsize.js", {"defer": "defer"})]
@@ -38,7 +39,7 @@ ALONE = (
     *("index", "run", "teach", "more", "platforms", "own-work", "two-free-gpus", "clusters", "instructors", "glossary"),
     *("support", "papers", "faq", "what-earns-points", "visual-language"),
 )
-html_sidebars = dict.fromkeys(ALONE, [])
+html_sidebars = {"**": ["sidebar-nav-bs.html"]} | dict.fromkeys(ALONE, [])
 html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
@@ -51,7 +52,7 @@ html_theme_options = {
     "navigation_depth": 2,
     "collapse_navigation": True,
     "secondary_sidebar_items": ["page-toc"],
-    "footer_start": ["copyright"],
+    "footer_start": ["licence.html"],
     "footer_end": [],
     "back_to_top_button": False,
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator
 
 from tests.support.contrast import too_low
 from tests.support.lab_page import chromium
@@ -195,6 +196,28 @@ def test_the_search_finds_a_word_of_a_lab(browser, site):
     page.wait_for_selector("#search-results li a")
     assert any("glossary" in link.get_attribute("href") for link in page.query_selector_all("#search-results li a"))
     context.close()
+
+
+def test_a_page_is_found_once_by_its_prose_and_a_term_with_its_explanation(browser, site):
+    _, page, context = looked_at(browser, site, "search", DESK, "light")
+    page.goto(f"{site[1]}/search.html?q=deadlock")
+    page.wait_for_function("/^\\d+ pages$/.test(document.querySelector('.search-summary')?.innerText)")
+    page.wait_for_function("[...document.querySelectorAll('#search-results li')].every((found) => found.children.length > 1)")
+    found = page.locator("#search-results li").all_inner_texts()
+    context.close()
+    assert sum(text.startswith("Glossary") for text in found) == 1
+    assert re.fullmatch(r"Glossary\s+deadlock: Ranks that wait[^\n]*", found[0].strip())
+    (lab,) = [text for text in found if text.startswith("Lab 00")]
+    assert "launch(" not in lab
+
+
+def test_everything_on_a_lab_s_page_ends_at_one_line_and_paragraphs_stand_apart(browser, site):
+    _, page, context = looked_at(browser, site, f"labs/{LAB.stem}", (1280, 720), "light")
+    boxes = page.locator("div.cell > .cell_input, .ws-question, .ws-cover:not(.ws-later), article section > p")
+    edges = {round(box["x"] + box["width"]) for box in map(Locator.bounding_box, boxes.all()) if box}
+    apart = page.locator("article section > p").first.evaluate("(p) => parseFloat(getComputedStyle(p).marginBottom)")
+    context.close()
+    assert len(edges) == 1 and apart >= 12
 
 
 def test_a_step_through_plays_on_the_site(browser, site):

@@ -12,7 +12,7 @@ from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.picture_widths import LEAST_PX, with_least_widths
 from worldsize.authoring.site.questions import questions_of
-from worldsize.authoring.site.site_folder import buttons, repository, thumbnail, with_card
+from worldsize.authoring.site.site_folder import buttons, cover_svg, repository, small, standalone, with_card
 from worldsize.figures import tokens
 from worldsize.trace import Trace, Transfer
 
@@ -126,30 +126,66 @@ def cover():
     return figures.curves([ring, tree], "Does it grow?", x="ranks", y="s")._repr_html_()
 
 
-def thumbnail_of(shown):
+def shown_as_cover(shown):
     cell = new_code_cell("", metadata={"tags": ["cover"]}, outputs=[new_output("display_data", {"text/html": shown})])
-    return thumbnail(new_notebook(cells=[cell]))
+    return cover_svg(new_notebook(cells=[cell]))
 
 
 def test_a_card_shows_the_cover_s_picture_without_its_words(cover):
-    card = thumbnail_of(cover)
+    card = small(standalone(shown_as_cover(cover)))
     assert "<text" in cover and "<text" not in card
     assert card.count("<path") == cover.count("<path") > 0 and "var(" not in card
 
 
-def test_a_card_begins_below_the_head_of_the_cover(cover):
-    top, height = map(float, re.search(r'viewBox="0 ([\d.]+) [\d.]+ ([\d.]+)"', thumbnail_of(cover)).groups())
-    assert 0 < top < height
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_arrow_of_a_card_has_a_gap_where_a_word_stood(theme):
+    messages = tuple(Transfer(rank, (rank + 1) % 4, 4000, 0.1 * rank, 0.1 * rank + 0.2) for rank in range(4))
+    whole = standalone(shown_as_cover(figures.messages(Trace(4, messages))._repr_html_()), theme)
+    paper = f"fill:{getattr(tokens.PAPER, theme)}"
+    assert whole.count(paper) >= 4 > small(whole).count(paper) == 0
+    assert small(whole).count("stroke-linecap:round") >= whole.count("stroke-linecap:round") >= 8
+
+
+def test_a_card_is_cut_to_what_is_drawn(cover):
+    whole = standalone(shown_as_cover(cover))
+    left, top, width, height = (float(number) for number in re.search(r'viewBox="([^"]+)"', small(whole))[1].split())
+    of_cover = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', whole)
+    area = re.search(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', whole)
+    x, y, w, h = map(float, area.groups())
+    assert 0 < top <= y and 0 < left <= x and x + w <= left + width <= float(of_cover[1])
+    assert y + h <= top + height < float(of_cover[2])
+
+
+def test_a_cover_for_dark_pages_has_the_tones_of_dark_pages(cover):
+    dark = standalone(shown_as_cover(cover), "dark")
+    assert "var(" not in dark and tokens.INK.dark in dark and tokens.INK.light not in dark
 
 
 def test_a_cover_that_is_no_svg_has_no_card():
-    assert thumbnail_of('<div class="ws-replay"><img alt="" src="data:"></div>') is None
+    assert shown_as_cover('<div class="ws-replay"><img alt="" src="data:"></div>') is None
 
 
-def test_the_cover_of_a_page_shows_its_card_where_a_screen_is_narrow():
+def test_the_cover_of_a_page_follows_the_theme_and_shows_its_card_where_a_screen_is_narrow():
     shown = with_card("# Lab 06\n\n![a <ring> &amp; more](covers/06.png)\n\ntext", "06")
-    assert 'media="(max-width: 959px)" srcset="../cards/06.svg"' in shown
-    assert '<img src="../covers/06.png" alt="a &lt;ring&gt; &amp; more">' in shown and "![" not in shown
+    for theme, name in (("light", "06"), ("dark", "06-dark")):
+        assert f'<picture class="only-{theme}"><source media="(max-width: 959px)" srcset="../cards/{name}.svg">' in shown
+        assert f'<img class="only-{theme}" src="../cards/whole-{name}.svg" alt="a &lt;ring&gt; &amp; more">' in shown
+    assert "![" not in shown
+
+
+def test_a_card_of_the_course_map_follows_the_theme():
+    labs = {"06_ring": new_notebook(cells=[new_markdown_cell("# Lab 06\n\n**Minutes:** 165")])}
+    drawn, kept = pages.course_map(labs, "../", ["06"]), pages.course_map(labs, "../")
+    assert re.findall(r'<img class="(\S+)" src="(\S+)"', drawn) == [
+        ("only-light", "../cards/06.svg"), ("only-dark", "../cards/06-dark.svg"),
+    ]  # fmt: skip
+    assert re.findall(r'<img src="(\S+)"', kept) == ["../covers/06.png"]
+
+
+def test_on_the_site_a_document_links_to_titles_and_has_no_list_of_its_parts():
+    text = "**Contents.** [One](#one) ·\n[Two](#two)\n\nSee [grading.md](grading.md#two) and [the FAQ](docs/faq.md).\n"
+    shown = pages.on_the_site(text, {"grading.md": "grading.md", "faq.md": "faq.md"}, {"grading.md": "Grading", "faq.md": "FAQ"})
+    assert shown == "See [Grading](grading.md#two) and [the FAQ](faq.md).\n"
 
 
 def test_where_a_lab_sums_up_its_page_has_a_place_for_the_reader_s_guesses():

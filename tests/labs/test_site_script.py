@@ -124,6 +124,27 @@ def test_show_me_opens_without_a_guess(open_page):
     assert page.locator(".ws-field [role=status]").inner_text() == "it was 0.51 s"
 
 
+def test_one_line_covers_a_question_and_what_follows_says_where_it_opens(open_page):
+    later = cell("last_run().show()", "what follows", "tag_answers-0")
+    page = open_page(asked(), "<p>prose</p>", later)
+    assert page.locator(".ws-cover button").count() == 1
+    assert page.locator(".ws-later").inner_text() == "Shown with your guess above."
+    page.locator(".ws-later a").click()
+    assert page.evaluate("document.querySelector(location.hash).textContent") == "How long?"
+    guess(page, "3")
+    assert page.get_by_text("what follows").is_visible() and page.locator(".ws-cover").count() == 0
+
+
+@SOAK
+def test_an_answer_is_said_by_its_field_and_not_again_by_what_was_printed(open_page):
+    printed = '<div class="output stream"><pre><span></span>[rank 0] hello\nHow long?\n  it was 0.51 s\nand more\n</pre></div>'
+    alone = printed.replace("[rank 0] hello\n", "").replace("and more\n", "")
+    question = Question("How long?", 0, "0.51 s", (1,)).html(0)
+    page = open_page(question + cell("a", printed, "tag_answers-0") + cell("b", alone, "tag_answers-0"))
+    guess(page, "3")
+    assert page.locator(".output.stream").all_inner_texts() == ["[rank 0] hello\nand more\n"]
+
+
 @SOAK
 def test_a_guess_outlives_a_reload_and_can_be_taken_back(open_page):
     page = open_page(asked())

@@ -71,6 +71,7 @@ class Question {
     this.unit = place.dataset.unit;
     this.answers = [...document.querySelectorAll(`div.cell.tag_answers-${place.dataset.question}`)];
     this.answered = false;
+    this.answers.forEach((cell) => this.sayOnce(cell));
     const form = make("form", { class: "ws-field" }, place);
     const told = { "aria-labelledby": place.querySelector("p").id, inputmode: "text", autocomplete: "off" };
     this.field = make("input", { type: "text", placeholder: "your guess", ...told }, form);
@@ -83,6 +84,17 @@ class Question {
       this.guess(this.field.value);
     });
     this.other.addEventListener("click", () => (this.answered ? this.again() : this.take("shown")));
+  }
+
+  // The run printed the question and its answer too, which the field says already.
+  sayOnce(cell) {
+    const answer = `\n  it was ${this.place.dataset.measured}\n`;
+    for (const printed of cell.querySelectorAll(".output.stream pre")) {
+      const [before, ...after] = `${printed.textContent.trimEnd()}\n`.split(answer);
+      if (!after.length) continue;
+      printed.textContent = before.split("\n").slice(0, -1).concat(after.join(answer)).join("\n");
+      if (!printed.textContent.trim()) printed.closest(".output").remove();
+    }
   }
 
   guess(text) {
@@ -142,11 +154,19 @@ function coverAll() {
     cell.querySelector(".ws-cover")?.remove();
     cell.classList.toggle("ws-covered", waiting.length > 0);
   }
+  const told = new Set(); // the questions whose cover has a button; what follows is opened with it
   for (const [cell, waiting] of open) {
     if (!waiting.length || cell.previousElementSibling?.classList.contains("ws-covered")) continue; // one line covers both
+    if (waiting.every((question) => told.has(question))) {
+      const later = make("p", { class: "ws-cover ws-later" }, cell, "Shown with ");
+      make("a", { href: `#${waiting[0].place.querySelector("p").id}` }, later, "your guess above");
+      later.append(".");
+      continue;
+    }
     const cover = make("p", { class: "ws-cover" }, cell, "What the run showed is covered until you guess. ");
     const show = make("button", { type: "button" }, cover, "Show me");
     show.addEventListener("click", () => waiting.forEach((question) => question.take("shown")));
+    waiting.forEach((question) => told.add(question));
   }
   sumUp();
   reach();
@@ -252,6 +272,12 @@ function reach() {
   }
 }
 
+// Sphinx's words for what a search has found. Its scripts are not there where this one is tried alone.
+if (typeof Documentation !== "undefined") {
+  const pages = ["1 page", "${resultCount} pages"];
+  const messages = { "Search finished, found one page matching the search query.": pages, "Search Results": "Found" };
+  Documentation.addTranslations({ messages, plural_expr: "n === 1 ? 0 : 1", locale: "en" });
+}
 for (const arrow of document.querySelectorAll(".bd-links summary")) { // the theme gives it no name
   arrow.setAttribute("aria-label", `pages of ${arrow.closest("li").querySelector("a").textContent}`);
 }

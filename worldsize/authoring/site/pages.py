@@ -20,6 +20,7 @@ FACES = (
 ROOMS = ("formulas", "pytorch", "tf")
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
+_CONTENTS = re.compile(r"^\*\*Contents\.\*\* .*?\n\n", re.DOTALL | re.MULTILINE)
 _READING = re.compile(r"\*\*Further reading\.\*\*\s*(.+)", re.DOTALL)
 
 
@@ -27,7 +28,7 @@ def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collectio
     """Return HTML with a card for each lab, by its notebook's name, with cover, minutes and points; `top` leads to the site's
     top.
 
-    Labs whose numbers are in `drawn` have a cover drawn for a card.
+    Labs whose numbers are in `drawn` have a cover drawn for a card, one for light and one for dark pages.
     """
     cards = []
     for stem, lab in labs.items():
@@ -36,13 +37,21 @@ def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collectio
         minutes = re.search(r"\*\*Minutes:\*\* (\d+)", opening)
 
         name = html.escape(LABS[number].title)
-        cover = f"cards/{number}.svg" if number in drawn else f"covers/{number}.png"
+        shown = f'<img src="{top}covers/{number}.png" alt="" loading="lazy">'
+        if number in drawn:
+            shown = in_both_themes(f'<img src="{top}cards/{number}.svg" alt="" loading="lazy">')
         cards.append(
-            f'<li><a href="{top}labs/{stem}.html"><img src="{top}{cover}" alt="" loading="lazy">'
+            f'<li><a href="{top}labs/{stem}.html">{shown}'
             f"<strong>{number} {name}</strong>"
             f"<span>{minutes[1] if minutes else '?'} minutes, {LABS[number].points} points</span></a></li>"
         )
     return "\n".join(['<ul class="course-map">', *cards, "</ul>"])
+
+
+def in_both_themes(picture: str) -> str:
+    """Return HTML with a page's picture twice, for light and for dark pages: the twin of `NN.svg` is `NN-dark.svg`."""
+    dark = picture.replace(".svg", "-dark.svg")
+    return "".join(shown.replace("<img ", f'<img class="only-{theme}" ') for theme, shown in (("light", picture), ("dark", dark)))
 
 
 def api_modules() -> Iterator[str]:
@@ -136,19 +145,29 @@ def section_of(text: str, heading: str) -> str:
     return found[1]
 
 
-def on_the_site(text: str, pages: Mapping[str, str]) -> str:
-    """Redirect links to files to their pages, by file name; a link to any other file becomes its text."""
+def on_the_site(text: str, pages: Mapping[str, str], titles: Mapping[str, str] | None = None) -> str:
+    """Redirect links to files to their pages, by file name; a link to any other file becomes its text.
+
+    A link that shows a file's name shows its page's title; a line of contents goes, as the site has its own beside the page.
+    """
 
     def link(match: re.Match[str]) -> str:
         words, target, anchor = match[1], match[2], match[3] or ""
         if target.startswith(("http:", "https:", "mailto:")):
             return match[0]
-        page = pages.get(Path(target).name)
-        if page is None:
+        name = Path(target).name
+        if name not in pages:
             return words
-        return f"[{words}]({page}{anchor})"
+        if words == name:
+            words = (titles or {}).get(name, words)
+        return f"[{words}]({pages[name]}{anchor})"
 
-    return _LINK.sub(link, text)
+    return _LINK.sub(link, _CONTENTS.sub("", text))
+
+
+def title_of_page(text: str) -> str:
+    """Return the title of a document, its first heading."""
+    return next(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
 
 
 def with_pages_below(text: str, names: Iterable[str]) -> str:

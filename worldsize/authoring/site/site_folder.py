@@ -26,7 +26,6 @@ from worldsize.authoring.covers import players as outputs_of
 from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.figures import tokens
-from worldsize.figures.frame.heading import LEFT_IN
 from worldsize.units import count
 
 FOLDER = "notebooks"  # of the site, with the students' notebooks
@@ -127,54 +126,100 @@ def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
 
 _COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\((?P<path>covers/\d\d\.png)\)$", re.MULTILINE)
 _SVG = "http://www.w3.org/2000/svg"
-_VARIABLE = re.compile(r"var\(--[\w-]+,\s*(#[0-9a-f]{6})\)")
-_PLACE = re.compile(r"(?:translate|rotate)\((?:-?0 )?([\d.]+)[ ,]([\d.]+)\)")
-_STYLE = '[style*="fill:none"]{vector-effect:non-scaling-stroke}'
-_POINTS = 72
+_VARIABLE = re.compile(r"var\(--ws-([\w-]+),\s*(#[0-9a-f]{6})\)")
+_POINT = re.compile(r"M\s*(-?[\d.]+)[ ,]?(-?[\d.]+)")
+# lines are as thick as the card has pixels, and messages' lines and heads, whose ends are round, thicker than axes
+_STYLE = (
+    '[style*="fill:none"],[style*="stroke-linecap:round"]{vector-effect:non-scaling-stroke}'
+    '[style*="stroke-linecap:round"]{stroke-width:2px!important}'
+)
+_MARGIN = 8  # of a card, in units of its picture
 
 
-def thumbnail(run: NotebookNode) -> str | None:
-    """Return the cover's picture in an executed lab as a standalone SVG on light paper, for its card; None if it is no SVG."""
+def cover_svg(run: NotebookNode) -> str | None:
+    """Return the cover's picture in an executed lab as it is shown there, an inline SVG; None if it is no SVG."""
     for shown in outputs_of(run, TAG):
         found = re.search(r'<div class="worldsize-picture">.*?(<svg .*?</svg>)', shown, re.DOTALL)
         if found:
-            return small(found[1])
+            return found[1]
     return None
 
 
 def with_card(text: str, number: str) -> str:
-    """Return a lab's Markdown whose cover has no words on screens too narrow to read them."""
-    return _COVER.sub(
-        lambda cover: '<picture>'
-        f'<source media="(max-width: 959px)" srcset="../cards/{number}.svg">'
-        f'<img src="../{cover["path"]}" alt="{html.escape(html.unescape(cover["alt"]))}"></picture>',
-        text,
-    )
+    """Return a lab's Markdown whose cover follows the theme, and has no words on screens too narrow to read them."""
+
+    def shown(cover: re.Match[str]) -> str:
+        pictures, alt = [], html.escape(html.unescape(cover["alt"]))
+        for theme in ("light", "dark"):
+            name = f"{number}{_SUFFIX[theme]}.svg"
+            pictures.append(
+                f'<picture class="only-{theme}"><source media="(max-width: 959px)" srcset="../cards/{name}">'
+                f'<img class="only-{theme}" src="../cards/whole-{name}" alt="{alt}"></picture>'
+            )
+        return "".join(pictures)
+
+    return _COVER.sub(shown, text)
+
+
+_SUFFIX = {"light": "", "dark": "-dark"}
+
+
+def standalone(svg: str, theme: str = "light") -> str:
+    """Return an inline cover picture as an SVG file on a page of the `theme`: its tokens have become colours."""
+    tones = {tone.name: getattr(tone, theme) for tone in tokens.ALL}
+    return _VARIABLE.sub(lambda token: tones.get(token[1], token[2]), svg)
 
 
 def small(svg: str) -> str:
-    """Return a cover picture's SVG without its words and the head over it."""
-    root = ElementTree.fromstring(_VARIABLE.sub(r"\1", svg))
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    top = 0.0  # the lower end of the head's lines, which begin at the picture's left edge
-    for text in root.iter(f"{{{_SVG}}}text"):
-        place = _PLACE.search(text.get("transform", ""))
-        if place and abs(float(place[1]) - LEFT_IN * _POINTS) < 0.1:
-            top = max(top, float(place[2]) + tokens.TINY_PT)
-
+    """Return a standalone cover picture without its words and the head over it, cut to what is drawn."""
+    root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
+        before = None
         for child in list(parent):
             if child.tag == f"{{{_SVG}}}text":
                 parent.remove(child)
+                if before is not None and _is_patch(before):
+                    parent.remove(before)
+            before = child
 
     for name in ("width", "style", "role", "aria-label"):
         root.attrib.pop(name, None)
-    root.attrib["viewBox"] = f"0 {top:g} {width:g} {height - top:g}"
+    root.attrib["viewBox"] = _drawn(root)
     style = ElementTree.Element(f"{{{_SVG}}}style")
     style.text = _STYLE
     root.insert(0, style)
     ElementTree.register_namespace("", _SVG)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _is_patch(element: ElementTree.Element) -> bool:
+    """Return whether this part of a cover is the piece of paper behind a word, which would cut what it lies on."""
+    plain = [f"fill:{getattr(tokens.PAPER, theme)}" for theme in _SUFFIX]
+    return element.tag == f"{{{_SVG}}}path" and element.get("style", "").replace(" ", "") in plain
+
+
+def _drawn(root: ElementTree.Element) -> str:
+    """Return the view box of a cover without words: the areas of its charts, and what begins outside of them."""
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    hidden = {path for defined in root.iter(f"{{{_SVG}}}defs") for path in defined.iter(f"{{{_SVG}}}path")}
+    xs, ys = [], []
+    for element in root.iter():
+        kind = element.tag.rpartition("}")[2]
+        if kind == "rect":
+            xs += [float(element.get("x", 0)), float(element.get("x", 0)) + float(element.get("width", 0))]
+            ys += [float(element.get("y", 0)), float(element.get("y", 0)) + float(element.get("height", 0))]
+        elif kind == "use":
+            xs.append(float(element.get("x", 0)))
+            ys.append(float(element.get("y", 0)))
+        elif kind == "path" and element not in hidden and not element.get("clip-path"):
+            for x, y in _POINT.findall(element.get("d", "")):
+                xs.append(float(x))
+                ys.append(float(y))
+    if not xs:
+        return root.attrib["viewBox"]
+    begin_x, begin_y = max(left, min(xs) - _MARGIN), max(top, min(ys) - _MARGIN)
+    end_x, end_y = min(left + width, max(xs) + _MARGIN), min(top + height, max(ys) + _MARGIN)
+    return f"{begin_x:g} {begin_y:g} {end_x - begin_x:g} {end_y - begin_y:g}"
 
 
 # the replay of the cover starts by itself, unless the reader's system asks for reduced motion; its buttons stop it
@@ -236,14 +281,17 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
         page.cells.insert(1, buttons(source.stem, home))
         _write(staged / "_extra" / FOLDER / f"{source.stem}.ipynb", students[source.stem])
-        number, card = source.stem[:2], thumbnail(run)
-        if card:
-            _write(staged / "_extra" / "cards" / f"{number}.svg", card)
+        number, cover = source.stem[:2], cover_svg(run)
+        if cover:
+            for theme, suffix in _SUFFIX.items():
+                whole = standalone(cover, theme)
+                _write(staged / "_extra" / "cards" / f"whole-{number}{suffix}.svg", whole)
+                _write(staged / "_extra" / "cards" / f"{number}{suffix}.svg", small(whole))
             for cell in page.cells:
                 cell.source = with_card(cell.source, number) if cell.cell_type == "markdown" else cell.source
         nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
 
-    cards = [path.stem for path in (staged / "_extra" / "cards").glob("*.svg")]
+    cards = [path.stem.removesuffix("-dark") for path in (staged / "_extra" / "cards").glob("*.svg")]
     for name, top in (("index.md", ""), ("labs/index.md", "../")):
         text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
         _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top, cards))))
@@ -254,16 +302,20 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     lessons = {path.name: path for path in sorted((root / "docs" / TEACHING).glob("*.md")) if path.stem in numbers}
     known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
     known |= {name: f"{TEACHING}/{name}" for name in lessons}
+    titles = {name: pages.title_of_page(text) for name, text in texts.items()}
     for name, text in texts.items():
-        _write(staged / name, pages.on_the_site(text, known))
+        _write(staged / name, pages.on_the_site(text, known, titles))
     below = [*GRADING, *(known[name] for name in lessons)]
     _write(staged / INSTRUCTORS, pages.with_pages_below((staged / INSTRUCTORS).read_text(encoding="utf-8"), below))
+    teaching = [f'<a href="{TEACHING}/{Path(name).stem}.html">{Path(name).stem}</a>' for name in lessons]
+    teach = (staged / "teach.md").read_text(encoding="utf-8")
+    _write(staged / "teach.md", teach.replace("{{ teaching }}", f'<p class="ws-numbers">{" ".join(teaching)}</p>'))
     from_below = {name: f"../{page}" for name, page in known.items()}
     for name, path in lessons.items():
-        _write(staged / TEACHING / name, pages.on_the_site(path.read_text(encoding="utf-8"), from_below))
+        _write(staged / TEACHING / name, pages.on_the_site(path.read_text(encoding="utf-8"), from_below, titles))
 
     where = pages.section_of(texts["platforms.md"], "What was tested").replace("](#", "](platforms.md#")
-    where = pages.on_the_site(where, known)
+    where = pages.on_the_site(where, known, titles)
     matrix = json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))  # which lab 09 shows
     _write(staged / "support.md", pages.support_page(matrix, where))
     _write(staged / "papers.md", pages.papers_page(labs))
@@ -284,7 +336,8 @@ def _cover(runs: dict[Path, NotebookNode]) -> str:
         shown = players(run, FILM_TAG) if source.stem.startswith("06") else []
         if shown:
             return shown[0] + PLAYS
-    return '<img src="covers/06.svg" alt="Four ranks add up their gradients, through one server and round a ring">'
+    words = "Four ranks add up their gradients, through one server and round a ring"
+    return pages.in_both_themes(f'<img src="covers/06.svg" width="620" alt="{words}">')
 
 
 def _raw(text: str) -> str:

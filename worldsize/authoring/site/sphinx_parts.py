@@ -1,4 +1,4 @@
-"""A Sphinx extension: formulas as MathML, which browsers render by themselves, and docstrings as plain text.
+"""A Sphinx extension: formulas as MathML, which browsers render by themselves, docstrings as plain text, and a search in prose.
 
 Left out: macros and numbered equations, which no lab has.
 """
@@ -17,6 +17,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Set up the extension; Sphinx calls this."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
     app.connect("autodoc-process-docstring", _plain)
+    app.connect("doctree-read", _search_in_prose)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -30,6 +31,13 @@ def _block(self: Any, node: nodes.Element) -> None:
     formula = convert(node.astext(), display="block")
     self.body.append(f'<div class="formula" tabindex="0" role="group" aria-label="formula">{formula}</div>')
     raise nodes.SkipNode
+
+
+def _search_in_prose(app: Sphinx, page: nodes.document) -> None:
+    """Keep what a lab's page has as code or output out of the index: a reader who searches looks for an explanation."""
+    for cell in page.findall(nodes.container):
+        if {"cell_input", "cell_output"} & set(cell["classes"]):
+            cell["classes"].append("no-search")
 
 
 def _plain(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

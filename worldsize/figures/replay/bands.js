@@ -154,6 +154,7 @@ class View {
     this.data = data;
     live.append(bar);
     this.bands = data.runs.map((_, number) => new Band(live, data, number));
+    said.classList.add("unseen"); // the heads of the bands show the same
     live.append(said);
     const note = make("p", { class: "note" }, live, "Thick ring: a rank sends or receives. ");
     if (data.kinds.length) note.append("Filled: it works. ");
@@ -164,12 +165,15 @@ class View {
   }
 
   draw(frame) {
-    const { last, runs, finding, title } = this.data;
+    const { last, runs, finding, first, title } = this.data;
     const states = this.bands.map((band) => band.draw(frame));
     const now = timeText(this.data, frame);
     const told = states.map((state, number) => sentence(runs[number], state));
     const said = `At ${now}: ${told.join("; ")}.`;
     const clock = `${now} of ${timeText(this.data, last)}`;
-    return { title: states.every(({ over }) => over) ? finding : title, clock, said, value: said };
+    // the question is answered as soon as the first run is done, and in full when all are
+    const whole = runs.filter((run, number) => run.whole && states[number].over);
+    const known = states.every(({ over }) => over) ? finding : whole.length && first ? first : title;
+    return { title: known, clock, said, value: said };
   }
 }

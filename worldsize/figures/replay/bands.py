@@ -21,7 +21,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame.findings import line
 from worldsize.figures.player.output import Scripted
 from worldsize.figures.replay.places import places
-from worldsize.figures.replay.racers import Racer, finding, racers_of, standing
+from worldsize.figures.replay.racers import Racer, finding, racers_of, standing, winner
 from worldsize.trace import Span
 
 LANE_IN, BAND_IN, AXIS_IN, TITLE_IN, LEFT_IN = 0.14, 0.42, 0.42, 0.36, 0.45
@@ -147,7 +147,8 @@ def _data(racers: Sequence[Racer], absent: Sequence[str], title: str) -> dict[st
         question = f"Which ends first: {', '.join(others)} or {last}?"
 
     return {
-        "title": question,  # of the film until all runs are over
+        "title": question,  # of the film until a run is over
+        "first": line(winner(racers)),  # then, until all are
         "finding": title,
         "notes": [*notes, KEYS],
         "last": FRAMES,

@@ -121,6 +121,14 @@ def finding(racers: Sequence[Racer]) -> str:
     return "; ".join(clauses)
 
 
+def winner(racers: Sequence[Racer]) -> str:
+    """Say which racer ends first, which is known as soon as it does; nothing if no run came to its end, or one alone."""
+    seconds = lasted(racers)
+    if len(seconds) < 2:
+        return ""
+    return _first(leaders(seconds, largest=False), len(seconds), units.seconds(min(seconds.values())))
+
+
 def _first(names: Sequence[str], runs: int, at: str) -> str:
     """Say which `names` of so many racing runs end first, and at what time."""
     if runs == 1:
