@@ -23,7 +23,6 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize import units
 from worldsize.fabric.background import Background, OverGloo, over_the_fabric
 from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.formulas import bucketing
@@ -146,6 +145,9 @@ def middle_s(run, rank=0):
 def milliseconds(run):
     return middle_s(run) and 1e3 * middle_s(run)
 
+def in_words(s):
+    return f"{1e3 * s:.0f} ms" if s < 0.9995 else f"{s:.3g} s"
+
 def as_much(runs, works):
     """Compare the parts hidden in backward, yours and PyTorch's; None where an exercise is not written yet."""
     if any(getattr(of, "state", "done") != "done" for of in runs.values()):
@@ -156,6 +158,8 @@ def as_much(runs, works):
         found = "as much"
     return f"{found}: {yours:.0f} % of yours, {theirs:.0f} % of PyTorch's"
 
+# %%
+# Helper: when hooks begin to send, in words; None where an exercise is not written yet
 def hooks_begin(forms):
     """Say when hooks begin to send, and compare their step with all at once; None where an exercise is not written yet."""
     if any(run.state != "done" for run in forms.values()):
@@ -166,8 +170,8 @@ def hooks_begin(forms):
     kind = "no shorter" if hooks.end_s < 1.05 * flat.end_s else "a longer"
     if hooks.end_s < 0.95 * flat.end_s:
         kind = "a shorter"
-    lengths = f"{units.seconds(hooks.end_s)}, not {units.seconds(flat.end_s)}"
-    return f"{inside}, after {units.seconds(begins_s)}; {kind} step: {lengths}"
+    lengths = f"{in_words(hooks.end_s)}, not {in_words(flat.end_s)}"
+    return f"{inside}, after {in_words(begins_s)}; {kind} step: {lengths}"
 
 # %%
 # Helper: what travels inside backward, in words; None where an exercise is not written yet
@@ -183,7 +187,7 @@ def saves(run, than):
     if in_backward(run) is None or in_backward(than) is None:
         return None
     new_s, old_s = (figures.middle_step(of.trace, 0, layers).end_s for of in (run, than))
-    saved = f"{units.seconds(old_s - new_s)} of {units.seconds(old_s)}" if new_s < old_s else "no time"
+    saved = f"{in_words(old_s - new_s)} of {in_words(old_s)}" if new_s < old_s else "no time"
     return f"{saved}; {in_backward(run)} inside backward"
 
 def hides_most(forms):

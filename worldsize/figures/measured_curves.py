@@ -2,7 +2,7 @@
 
 Markers are measurements, dashed lines the formula, lines with small dots simulated ranks. A thin line through a marker goes
 from the least repetition to the greatest. Where x is training's time, a hair line joins a series' markers, which stand a
-little beside those of the other series.
+little beside the other series' markers.
 """
 
 import math
