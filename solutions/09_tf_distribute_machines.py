@@ -979,8 +979,9 @@ def show(found):
     joined = sum(at > back_s for at in rows["worker 1"])
     joins = f"joins: {joined}" if joined else "ends none"
     answer = f"worker 0: {others} more closures; the new one {joins}"
-    asks = "Worker 1 dies: who goes on, and does the new one join in?"
-    asked = figures.answered(asks, answer)
+    asked = figures.answered(
+        "Worker 1 dies: who goes on, and does the new one join in?", answer
+    )
     return figures.lanes(rows, found["events"], asked, "a tick is a closure that ended")
 
 show(found) if found else figures.not_yet("Exercise 9.3")
