@@ -43,7 +43,7 @@ def test_the_step_of_the_middle_length_is_taken():
 
 def test_the_alt_text_says_how_long_and_how_much_of_it_inside():
     alt = figures.overlaps({"hooks": trace((0, 1.0, 3.0), steps=1)}, 2, "How much of it is inside?").alt
-    assert alt.startswith("How much of it is inside? Hooks takes 3 s; 50 % of the time on the network is inside backward.")
+    assert alt.startswith("How much of it is inside? Hooks take 3 s; 50 % of the time on the network is inside backward.")
     assert alt.endswith("hooks: 3 s, 50 % of the time on the network inside backward.")
 
 

@@ -208,8 +208,11 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> No
         )  # fmt: skip
         for place in LABEL_PLACES:
             y = transfer.src + place * (transfer.dst - transfer.src)
-            label.set_position((begin + place * (end - begin), y))
+            label.set(position=(begin + place * (end - begin), y), ha="center")
             words = label.get_window_extent()
+            if words.x0 < inside.x0 or words.x1 > inside.x1:  # beside the arrow at an end of the axis
+                label.set_ha("left" if words.x0 < inside.x0 else "right")
+                words = label.get_window_extent()
             box = words.padded(8, 3)
             on_a_lane = abs(y - round(y)) < 0.2
             across = inside.x0 <= words.x0 and words.x1 <= inside.x1
