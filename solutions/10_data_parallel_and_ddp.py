@@ -59,7 +59,9 @@ epochs = 4
 
 # %%
 lab, check = open_lab("10")
-images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count, 256)
+images, labels, test_images, test_labels = tensors(
+    data.load("fashion-mnist"), images_count, 256
+)
 
 # %% [markdown]
 # ## The model
@@ -74,7 +76,8 @@ try:
 except RuntimeError as error:
     print(error)
 for_colours[0] = nn.Conv2d(1, 64, 7, 2, padding=3, bias=False)
-print("after the swap, out:", list(for_colours(images[:2]).shape), "for two images and 1000 classes")
+out = list(for_colours(images[:2]).shape)
+print("after the swap, out:", out, "for two images and 1000 classes")
 
 # %% [markdown]
 # So the first layer is swapped, and the rest stays. `channels=1` does the same below. With several GPUs this lab uses
@@ -84,7 +87,8 @@ print("after the swap, out:", list(for_colours(images[:2]).shape), "for two imag
 shape = {"depth": depth, "channels": 1, "classes": 10, "width": width}
 model = resnet(**shape)
 model_bytes = sum(p.nbytes for p in model.parameters())
-print(f"ResNet-{depth}: {model_bytes / 4 / 1e6:.2f} million weights, {model_bytes / 1e6:.1f} MB")
+millions = model_bytes / 4 / 1e6
+print(f"ResNet-{depth}: {millions:.2f} million weights, {model_bytes / 1e6:.1f} MB")
 print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:1].shape))
 
 # %% [markdown]
@@ -94,7 +98,8 @@ print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:
 def images_per_second(shape, repeats=3, count=batch):
     torch.set_num_threads(1)  # one device is one GPU, or one core
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, x, y = resnet(**shape).to(device), images[:count].to(device), labels[:count].to(device)
+    model = resnet(**shape).to(device)
+    x, y = images[:count].to(device), labels[:count].to(device)
     for number in range(repeats + 1):
         if number == 1:  # the first step warms up
             start_s = time.monotonic()
@@ -105,7 +110,8 @@ def images_per_second(shape, repeats=3, count=batch):
 # %%
 alone = {**shape, "depth": 101, "width": 64} if gpus else shape
 speed = launch(images_per_second, 1, args=(alone,))[0]
-print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f} images a second")
+place = "GPU" if gpus else "core"
+print(f"ResNet-{alone['depth']} on one {place}: {speed:,.0f} images a second")
 
 # %% [markdown]
 # And without a GPU, how fast would one core train ResNet-101 at full width? One step with 8 images gives an estimate.
@@ -114,7 +120,8 @@ print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f}
 deep = {**shape, "depth": 101, "width": 64}
 if gpus == 0:
     slow_speed = launch(images_per_second, 1, args=(deep, 1, 8))[0]
-    print(f"ResNet-101: {sum(p.numel() for p in resnet(**deep).parameters()) / 1e6:.1f} million weights,",
+    weights = sum(p.numel() for p in resnet(**deep).parameters())
+    print(f"ResNet-101: {weights / 1e6:.1f} million weights,",
           f"{slow_speed:,.1f} images a second, one step of 8 in {8 / slow_speed:.1f} s")
 
 # %% [markdown]
@@ -157,7 +164,8 @@ figures.messages(trace).calling("card")
 # %%
 on_card_0 = [c for c in trace.collectives if c.rank == 0]
 for c in on_card_0:
-    print(f"{c.op:>11} {c.size_bytes / 1e6:8.3f} MB, {1e3 * (c.start_s - on_card_0[0].start_s):4.0f} ms after the first")
+    later_ms = 1e3 * (c.start_s - on_card_0[0].start_s)
+    print(f"{c.op:>11} {c.size_bytes / 1e6:8.3f} MB, {later_ms:4.0f} ms after the first")
 
 # %% [markdown]
 # Read it from the top. **Scatter** the images. **Replicate** the weights, at every step anew, because the last step's
@@ -197,7 +205,8 @@ def first_sum(backend):
 
 # %%
 print("gloo:", launch(first_sum, 2, args=("gloo",), device="cpu")[0])
-print("nccl:", launch(first_sum, 2, args=("nccl",))[0] if gpus > 1 else f"needs a GPU for each rank; this machine has {gpus}")
+said = f"needs a GPU for each rank; this machine has {gpus}"
+print("nccl:", launch(first_sum, 2, args=("nccl",))[0] if gpus > 1 else said)
 
 def tries_mpi():
     try:
@@ -236,7 +245,8 @@ for name, *values in zip(names, *run.results):
 # %%
 def meets(init_method):
     named = init_method.format(**os.environ)
-    dist.init_process_group("gloo", init_method=named, rank=int(os.environ["RANK"]), world_size=2)
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo", init_method=named, rank=rank, world_size=2)
     x = torch.ones(1)
     dist.all_reduce(x)
     return named.partition("//")[0] + f"// {x.item():g} ranks have met"
@@ -280,7 +290,7 @@ lab.measure("local", numbers[6][2])
 # %%
 # Set-up
 def my_device():
-    """This rank's device: the GPU with the number LOCAL_RANK where the group is nccl's, else the CPU."""
+    """This rank's device: with nccl the GPU with the number LOCAL_RANK, else the CPU."""
     if dist.get_backend() != "nccl":
         return torch.device("cpu")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -313,8 +323,10 @@ def where_it_runs():
     dist.init_process_group("nccl" if nccl else "gloo")
     device = my_device()
     ids = [device.index] if device.type == "cuda" else None
-    ddp = DistributedDataParallel(nn.Linear(2, 1).to(device), device_ids=ids, output_device=ids and ids[0])
-    return f"device_ids {ddp.device_ids}, output_device {ddp.output_device}, output on {ddp(torch.ones(1, 2)).device}"
+    model = nn.Linear(2, 1).to(device)
+    ddp = DistributedDataParallel(model, device_ids=ids, output_device=ids and ids[0])
+    out = ddp(torch.ones(1, 2)).device
+    return f"device_ids {ddp.device_ids}, output_device {ddp.output_device}, output on {out}"
 
 for rank, said in enumerate(launch(where_it_runs, 2).results):
     print(f"rank {rank}: {said}")
@@ -358,7 +370,8 @@ def leaves_one_out(find):
     return ", ".join(done)
 
 for find in (False, True):
-    print(f"find_unused_parameters={find}:", launch(leaves_one_out, 2, args=(find,), device="cpu")[0])
+    said = launch(leaves_one_out, 2, args=(find,), device="cpu")[0]
+    print(f"find_unused_parameters={find}:", said)
 
 # %% [markdown]
 # The error comes one step late, in the next forward pass: DDP was still waiting for the hook of `extra`. With
@@ -435,9 +448,11 @@ lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in o
 # %% tags=["exercise:my_share"]
 # Exercise 10.1: DistributedSampler by hand
 def my_share(count, rank, world_size, seed, epoch):
-    """The indices, from 0 to count - 1, that this rank takes in this epoch, in the order of DistributedSampler.
+    """The indices, from 0 to count - 1, that this rank takes in this epoch, in the order of
+    DistributedSampler.
 
-    All ranks take equally many; what is missing comes from the beginning of the shuffled order. A list, or one tensor.
+    All ranks take equally many; what is missing comes from the beginning of the shuffled order.
+    A list, or one tensor.
     """
     ### BEGIN SOLUTION
     generator = torch.Generator().manual_seed(seed + epoch)
@@ -461,7 +476,8 @@ def attempt(fn, *args):
 samplers = [DistributedSampler(range(10), 4, rank, seed=3) for rank in range(4)]
 mine = attempt(lambda: [my_share(10, rank, 4, 3, 0) for rank in range(4)])
 for rank, sampler in enumerate(samplers):
-    print(f"rank {rank}: the library {list(sampler)}, yours {mine[rank] if mine else 'not yet'}")
+    yours = mine[rank] if mine else "not yet"
+    print(f"rank {rank}: the library {list(sampler)}, yours {yours}")
 lab.measure("dealt", sum(len(sampler) for sampler in samplers))
 
 # %% [markdown]
@@ -481,8 +497,11 @@ def unequal(by_all):
             found.append(ddp.module.weight.grad.item())
     return found
 
-dropping = [list(DistributedSampler(range(10), 4, rank, seed=3, drop_last=True)) for rank in range(4)]
-print("drop_last=True:", *dropping, " left out:", *sorted(set(range(10)) - set(sum(dropping, []))))
+dropping = [
+    list(DistributedSampler(range(10), 4, rank, seed=3, drop_last=True)) for rank in range(4)
+]
+left_out = sorted(set(range(10)) - set(sum(dropping, [])))
+print("drop_last=True:", *dropping, " left out:", *left_out)
 for by_all in (True, False):
     for rank, found in enumerate(launch(unequal, 2, args=(by_all,), device="cpu").results):
         print(f"divide_by_initial_world_size={by_all}, rank {rank}: mean gradients {found}")
@@ -502,8 +521,9 @@ lab.predict("batches", "20 batches an epoch, 5 epochs, without set_epoch: how ma
 
 # %%
 def batches_seen(told):
-    """How many different batches 4 ranks together have seen after each of 5 epochs: 400 examples, 20 in a batch."""
-    samplers, seen, counts = [DistributedSampler(range(400), 4, rank) for rank in range(4)], set(), []
+    """How many different batches of 20 of 400 examples 4 ranks have seen after each epoch."""
+    samplers = [DistributedSampler(range(400), 4, rank) for rank in range(4)]
+    seen, counts = set(), []
     for number in range(5):
         if told:
             [s.set_epoch(number) for s in samplers]
@@ -533,7 +553,7 @@ figures.histories(
 # %%
 # Set-up
 def line(data):
-    """A linear model with the weights that `data` gives: they differ from rank to rank, until DDP wraps it."""
+    """A linear model with the weights in `data`: they differ by rank, until DDP wraps it."""
     model = nn.Linear(data["x"].shape[1], 1, dtype=data["x"].dtype)
     model.load_state_dict({"weight": data["weight"], "bias": data["bias"]})
     return model
@@ -553,7 +573,8 @@ def line(data):
 # %% tags=["exercise:train_ddp"]
 # Exercise 10.2: a training with DDP
 def train_ddp(data, epochs, batch_size, rate, build=line, loss=F.mse_loss):
-    """Trains build(data), wrapped in DDP, by plain SGD on data["x"], data["y"], which every rank holds whole.
+    """Trains build(data), wrapped in DDP, by plain SGD on data["x"], data["y"], which every
+    rank holds whole.
 
     Returns the weights after each epoch, a list of vectors: the same on all ranks.
     """
@@ -592,7 +613,7 @@ def plain_model():
     return small_cnn(seed=1)
 
 def curve(build):
-    """The loss of each step over the whole global batch, and the accuracy on the test images after each epoch."""
+    """The loss of each step over the whole global batch, and each epoch's accuracy on tests."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     n, losses, accuracies = dist.get_world_size(), [], []
@@ -605,7 +626,8 @@ def curve(build):
             losses.append(F.cross_entropy(ddp.module(images[part]), labels[part]).detach() / n)
             adam.step()
         ddp.eval()
-        accuracies.append((ddp.module(test_images).argmax(1) == test_labels).float().mean().item())
+        right = ddp.module(test_images).argmax(1) == test_labels
+        accuracies.append(right.float().mean().item())
     losses = torch.stack(losses)
     dist.all_reduce(losses)
     return losses.tolist(), accuracies
@@ -619,9 +641,11 @@ def gaps(one, two):
     return loss, 100 * accuracy
 
 lab.measure("gap", gaps(one, two)[0])
-print("the largest gap: {:.2g} nats in the loss, {:.2g} percentage points in the accuracy".format(*gaps(one, two)))
+words = "the largest gap{} {:.2g} nats in the loss, {:.2g} percentage points in the accuracy"
+print(words.format(":", *gaps(one, two)))
 figures.histories(
-    {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?", y="loss (nats)", x="step"
+    {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?",
+    y="loss (nats)", x="step",
 )
 
 # %% [markdown]
@@ -635,7 +659,8 @@ figures.histories(
 def normed_model():
     torch.manual_seed(1)
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(392, 10)
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(4),
+        nn.Flatten(), nn.Linear(392, 10),
     )
 
 def synced_model():
@@ -643,7 +668,7 @@ def synced_model():
 
 normed = launch(curve, 1, args=(normed_model,), device="cpu")[0]
 found = gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0])
-print("BatchNorm: the largest gap is {:.2g} nats in the loss, {:.2g} percentage points in the accuracy".format(*found))
+print("BatchNorm:", words.format(" is", *found))
 try:
     launch(curve, 2, args=(synced_model,), device="cpu")
     print("SyncBatchNorm ran on the CPU")
@@ -667,14 +692,15 @@ def main(shape, count, batch, epochs):
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
     torch.manual_seed(10)  # repeatable; but dropout would drop the same places on all ranks
-    torch.set_num_threads(1)  # another number of threads adds up in another order, and rounds differently
+    torch.set_num_threads(1)  # other numbers add up in another order, and round differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
     given = {"x": images, "y": labels}
     train_ddp(given, epochs, batch // n, 0.05, lambda _: model, F.cross_entropy)
     model.eval()
-    told = F.cross_entropy(model(images[rank::n].to(my_device())), labels[rank::n].to(my_device()))
-    print(f"rank {rank} of {n}, process {os.getpid()}: loss of its share {told.item():.4f}", flush=True)
+    x, y = images[rank::n].to(my_device()), labels[rank::n].to(my_device())
+    told = f"loss of its share {F.cross_entropy(model(x), y).item():.4f}"
+    print(f"rank {rank} of {n}, process {os.getpid()}: {told}", flush=True)
     dist.destroy_process_group()
 
 # %%
@@ -704,7 +730,8 @@ def cell_of(fn):
 folder = tempfile.TemporaryDirectory(prefix="worldsize-lab-10-")
 script = Path(folder.name, "train.py")
 call = f'if __name__ == "__main__":\n    main({shape}, {images_count}, {batch}, 1)\n'
-script.write_text("\n\n".join([imports, *map(cell_of, (my_device, line, train_ddp, main)), call]))
+cells = map(cell_of, (my_device, line, train_ddp, main))
+script.write_text("\n\n".join([imports, *cells, call]))
 print(f"{script.name}: {len(script.read_text().splitlines())} lines; it ends with\n…\n{call}")
 
 # %% [markdown]
@@ -719,7 +746,10 @@ def losses(text):
 if run.state == "not yet":
     print(f"not yet: {run.not_yet}")
 else:
-    said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, script.name, folder=folder.name, timeout_s=90)
+    said = terminal(
+        "torchrun", "--standalone", "--nproc-per-node", 2, script.name,
+        folder=folder.name, timeout_s=90,
+    )
     print("the same losses as in the notebook:", losses(said) == losses(run.log()))
 
 # %% [markdown]
@@ -741,7 +771,7 @@ Path(folder.name, "old.py").write_text(old)
 starts = "-m", "torch.distributed.launch", "--nproc-per-node", 2
 print("$ python", *starts, "old.py", flush=True)
 try:
-    with redirect_stdout(StringIO()):  # most of what it prints is a traceback of the starter's own
+    with redirect_stdout(StringIO()):  # most of what it prints is the starter's own traceback
         terminal("python", *starts, "old.py", folder=folder.name)
 except RuntimeError as failed:
     print(*[said for said in failed.output.splitlines() if "error:" in said], sep="\n")
@@ -752,9 +782,11 @@ except RuntimeError as failed:
 # local rank too, and `torchrun` puts it nowhere else.
 
 # %%
-mended = 'import os\nlocal = int(os.environ["LOCAL_RANK"])\nprint("local rank", local, flush=True)\n'
+mended = 'import os\nlocal = int(os.environ["LOCAL_RANK"])\n'
+mended += 'print("local rank", local, flush=True)\n'
 Path(folder.name, "mended.py").write_text(mended)
-said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, "mended.py", folder=folder.name)
+two_ranks = "torchrun", "--standalone", "--nproc-per-node", 2
+said = terminal(*two_ranks, "mended.py", folder=folder.name)
 
 # %% [markdown]
 # ## Two machines (optional)
@@ -773,18 +805,23 @@ x = torch.ones(1)
 dist.all_reduce(x)
 rank, local, node = (os.environ[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK"))
 saves = "would save" if local == "0" else "would not"
-print(f"node {node}: RANK {rank}, LOCAL_RANK {local}, {x.item():g} ranks together; {saves}", flush=True)
+ranks = f"RANK {rank}, LOCAL_RANK {local}, {x.item():g} ranks together"
+print(f"node {node}: {ranks}; {saves}", flush=True)
 dist.destroy_process_group()
 """
 Path(folder.name, "nodes.py").write_text(nodes)
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-command = ["torchrun", "--nnodes", 2, "--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port]
+command = ["torchrun", "--nnodes", 2, "--nproc-per-node", 2]
+command += ["--master-addr", "127.0.0.1", "--master-port", port]
 
 # %%
 with ThreadPoolExecutor() as pool:
-    both = [pool.submit(terminal, *command, "--node-rank", k, "nodes.py", folder=folder.name) for k in (0, 1)]
+    both = [
+        pool.submit(terminal, *command, "--node-rank", k, "nodes.py", folder=folder.name)
+        for k in (0, 1)
+    ]
 said = "".join(node.result() for node in both)
 print("ranks that would save:", said.count("would save"))
 
@@ -804,7 +841,8 @@ lab.predict("padded", "5 test images, only image 0 is judged right. What accurac
 # %%
 def padded_accuracy(share, count):
     """As many scripts do it: the mean over everything that was dealt out."""
-    totals = torch.tensor([(share["predicted"] == share["labels"]).sum(), len(share["labels"])], dtype=torch.float64)
+    right = share["predicted"] == share["labels"]
+    totals = torch.tensor([right.sum(), len(right)], dtype=torch.float64)
     dist.all_reduce(totals)
     return (totals[0] / totals[1]).item()
 
@@ -835,9 +873,11 @@ print(f"exact: 1 of 5, {1 / 5:.1%}; with padding {found:.1%}")
 # %% tags=["exercise:exact_accuracy"]
 # Exercise 10.3: exact in spite of padding
 def exact_accuracy(share, count):
-    """The fraction of `count` examples predicted right, each counted once; the same number on every rank.
+    """The fraction of `count` examples predicted right, each counted once; the same number on
+    every rank.
 
-    share holds this rank's "predicted" and "labels", as DistributedSampler(shuffle=False) deals them. Leave it as it is.
+    share holds this rank's "predicted" and "labels", as DistributedSampler(shuffle=False) deals
+    them. Leave it as it is.
     """
     ### BEGIN SOLUTION
     places = torch.arange(len(share["labels"])) * dist.get_world_size() + dist.get_rank()
@@ -869,7 +909,8 @@ truth = [(predicted[:c] == test_labels[:c]).double().mean().item() for c in coun
 errors = {}
 for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_accuracy)):
     run = launch(evaluate, 4, args=(accuracy, predicted, test_labels, counts), device="cpu")
-    errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
+    done = run.state == "done"
+    errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if done else None
 figures.histories(
     errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
     x="test-set size", errors=True,
@@ -884,7 +925,8 @@ few = next((c for c in range(9, 40) if 0 < truth[c - 1] < 1), 9)
 for n in (1, 2, 4, 8, 16):
     dealt = [k % few for k in range(-(-few // n) * n)]
     share = (predicted == test_labels)[dealt].double().mean().item()
-    print(f"{few} images, {n:2} ranks: {len(dealt)} predictions, accuracy {share:.1%} with padding counted")
+    predictions = f"{len(dealt)} predictions, accuracy {share:.1%} with padding counted"
+    print(f"{few} images, {n:2} ranks: {predictions}")
 
 # %% [markdown]
 # Where two runs count padding, with different numbers of ranks, their accuracies cannot be compared. In *training* the
@@ -909,9 +951,11 @@ for n in (1, 2, 4, 8, 16):
 # %% tags=["exercise:train_resumable"]
 # Exercise 10.4: save, load, resume
 def train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    """Trains until `epochs` epochs are done, from the file if there is one; returns what load() gives at the end.
+    """Trains until `epochs` epochs are done, from the file if there is one; returns what load()
+    gives at the end.
 
-    A checkpoint is {"epoch": how many are done, "model": …, "optimizer": …}; one is saved after every epoch.
+    A checkpoint is {"epoch": how many are done, "model": …, "optimizer": …}; one is saved after
+    every epoch.
     """
     ### BEGIN SOLUTION
     at = load() or {"epoch": 0, "model": model, "optimizer": optimizer}
@@ -947,8 +991,14 @@ def resumable(path, epochs, dies_at=None):
             momentum.step()
         return inside.state_dict(), momentum.state_dict()
 
-    actions = lambda held: torch.save(held, path), lambda: torch.load(path) if path.exists() else None, dist.barrier
-    return train_resumable(rank, epochs, inside.state_dict(), momentum.state_dict(), train_epoch, *actions)
+    def save(held):
+        torch.save(held, path)
+
+    def load():
+        return torch.load(path) if path.exists() else None
+
+    held = inside.state_dict(), momentum.state_dict()
+    return train_resumable(rank, epochs, *held, train_epoch, save, load, dist.barrier)
 
 def my_part(number):
     dealer = DistributedSampler(images)
@@ -972,9 +1022,12 @@ resumed = launch(resumable, 2, args=(broken, epochs), device="cpu", seed=2)
 
 # %%
 if resumed.state == "done":
-    pairs = [(a, resumed[r]["model"][key]) for r in range(2) for key, a in undisturbed[r]["model"].items()]
+    pairs = []
+    for r in range(2):
+        pairs += [(a, resumed[r]["model"][k]) for k, a in undisturbed[r]["model"].items()]
     difference = max((a - b).abs().max().item() for a, b in pairs)
-    print(f"the largest difference is {difference}; files:", *sorted(p.name for p in Path(folder.name).glob("*.pt")))
+    files = sorted(p.name for p in Path(folder.name).glob("*.pt"))
+    print(f"the largest difference is {difference}; files:", *files)
     print("a weight in the file is called", next(iter(resumed[0]["model"])))
 else:
     print(f"not yet: {resumed.not_yet}")
@@ -1036,7 +1089,7 @@ lab.predict(
 
 # %%
 def race(fabric, shape, link=None):
-    """The seconds of each one's steps, taken in turns; the other ranks sleep until it is DDP's turn."""
+    """The seconds of each one's steps, in turns; the other ranks sleep until DDP's turn."""
     nccl = torch.cuda.device_count() >= fabric.world_size
     dist.init_process_group("nccl" if nccl else "gloo")
     others, n, racers = dist.new_group(backend="gloo"), fabric.world_size, {}
@@ -1072,17 +1125,22 @@ over_links = launch(race, cards, args=(small, slow), link=slow, device="cpu")[0]
 bare = launch(race, cards, args=(shape if gpus >= cards else small,))[0]
 small_bytes = sum(p.nbytes for p in resnet(**small).parameters())
 messages_s = {
-    "DataParallel": 2 * (cards - 1) * slow.seconds(small_bytes), "DDP": cost.ring_all_reduce(cards, small_bytes, slow),
+    "DataParallel": 2 * (cards - 1) * slow.seconds(small_bytes),
+    "DDP": cost.ring_all_reduce(cards, small_bytes, slow),
 }
 here = "this machine's GPUs" if gpus >= cards else "this machine: threads and processes"
-bars = {
-    group: [figures.Timing(name, median(took), least_s.get(name), group=group, repeats_s=took) for name, took in found.items()]
-    for group, found, least_s in (("over links of 20 MB/s", over_links, messages_s), (here, bare, {}))
-}
+bars = {"over links of 20 MB/s": [], here: []}
+for (group, row), found, least_s in zip(bars.items(), (over_links, bare), (messages_s, {})):
+    for name, took in found.items():
+        least = least_s.get(name)
+        row.append(figures.Timing(name, median(took), least, group=group, repeats_s=took))
 linked, local = map(figures.first, bars.values())
 figures.race(
     [bar for group in bars.values() for bar in group],
-    figures.answered("Which is the fastest: one device, DataParallel or DDP?", f"over links {linked}; here {local}"),
+    figures.answered(
+        "Which is the fastest: one device, DataParallel or DDP?",
+        f"over links {linked}; here {local}",
+    ),
     outlines="messages alone",
 )
 
@@ -1093,7 +1151,8 @@ for group, found in (("over links of 20 MB/s", over_links), (here, bare)):
         print(f"{group}: {name} takes {times:.1f} times as long as one device")
 ratio = median(over_links["DataParallel"]) / median(over_links["DDP"])
 lab.measure("ratio", ratio)
-print(f"over links, DataParallel beside DDP: messages alone {messages_s['DataParallel'] / messages_s['DDP']:.1f} times,",
+alone = messages_s["DataParallel"] / messages_s["DDP"]
+print(f"over links, DataParallel beside DDP: messages alone {alone:.1f} times,",
       f"whole steps {ratio:.1f} times")
 for name, alone_s in messages_s.items():
     print(f"{name}: {median(over_links[name]) - alone_s:.2f} s of a step are no messages")
@@ -1137,7 +1196,8 @@ def accumulated(quiet, cast, parts=4):
 
     dist.init_process_group("gloo")
     ddp = DistributedDataParallel(mlp([784, 512, 10], seed=0))
-    ddp.register_comm_hook(None, allreduce_hook)  # DDP's own sum, called from Python, where the record sees it
+    # DDP's own sum, called from Python, where the record sees it
+    ddp.register_comm_hook(None, allreduce_hook)
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     small = list(zip(images[mine].flatten(1).chunk(parts), labels[mine].chunk(parts)))
     for k, (x, y) in enumerate(small):
@@ -1148,17 +1208,19 @@ def accumulated(quiet, cast, parts=4):
     return out.dtype, flat([p.grad for p in ddp.parameters()])
 
 # %%
-asked = {"neither": (False, False), "no_sync": (True, False), "no_sync and autocast": (True, True)}
-found = {name: launch(accumulated, 2, args=given, device="cpu") for name, given in asked.items()}
-travelled = {
-    name: sum(c.size_bytes for c in run.trace.collectives if c.rank == 0 and c.op == "all_reduce") for name, run in found.items()
-}
+asked = {"neither": (False, False), "no_sync": (True, False)}
+asked["no_sync and autocast"] = True, True
+found, travelled = {}, {}
+for name, given in asked.items():
+    run = found[name] = launch(accumulated, 2, args=given, device="cpu")
+    sums = [c for c in run.trace.collectives if c.rank == 0 and c.op == "all_reduce"]
+    travelled[name] = sum(c.size_bytes for c in sums)
 exact = found["neither"][0][1]
 for name, run in found.items():
     dtype, gradients_now = run[0]
     off = float((gradients_now - exact).norm() / exact.norm())
-    print(f"{name}: outputs in {dtype}, gradients in {gradients_now.dtype}, {travelled[name] / 1e6:.1f} MB of them travel; "
-          f"{off:.1g} off the first")
+    print(f"{name}: outputs in {dtype}, gradients in {gradients_now.dtype},",
+          f"{travelled[name] / 1e6:.1f} MB of them travel; {off:.1g} off the first")
 lab.measure("autocast", travelled["neither"] / travelled["no_sync and autocast"])
 
 # %% [markdown]

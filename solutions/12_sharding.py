@@ -5,7 +5,7 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 195 (two sittings: 80 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
+# **Minutes:** 200 (two sittings: 80 up to “The loss, cut by words”, then 120) · **Points:** 6 · **Prerequisites:** Lab 06
 # (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
@@ -17,7 +17,9 @@ from worldsize.notebook import *
 
 import math
 import time
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import torch
@@ -49,7 +51,9 @@ work_ms = 14
 # %%
 lab, check = open_lab("12")
 if ranks < 2 or 8 % ranks:
-    raise ValueError(f"ranks = {ranks}: expected 2, 4 or 8, because eight heads are dealt out evenly")
+    raise ValueError(
+        f"ranks = {ranks}: expected 2, 4 or 8, because eight heads are dealt out evenly"
+    )
 
 # %% [markdown]
 # ## What does not fit
@@ -59,8 +63,8 @@ if ranks < 2 or 8 % ranks:
 # the weights, the mean of the gradients and the mean of their squares in 32 bits.
 
 # %%
-asks = "7.5 billion parameters; weights and gradients in 16 bits, Adam's three in 32: how many GB does a rank keep?"
-lab.predict("whole", asks, "GB")
+asks = "7.5 billion parameters; weights and gradients in 16 bits, Adam's three in 32"
+lab.predict("whole", f"{asks}: how many GB does a rank keep?", "GB")
 
 # %%
 big, many = 7.5e9, 64
@@ -68,7 +72,8 @@ whole = sharding.memory(big, many, stage=0)
 lab.measure("whole", sum(whole.values()) / 1e9)
 figures.stacks(
     {"7.5 billion parameters": {"every rank": whole}},
-    "What does training keep, before the first image, and does it fit?", limit=("a card of 80 GB", 80e9),
+    "What does training keep, before the first image, and does it fit?",
+    limit=("a card of 80 GB", 80e9),
 )
 
 # %% [markdown]
@@ -100,11 +105,14 @@ def dense(x, weight, bias, grad):
 # %%
 torch.manual_seed(12)
 x, grad = torch.randn(2, 32, width, dtype=torch.float64)
-weight, no_bias = torch.randn(width, width, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+weight = torch.randn(width, width, dtype=torch.float64)
+no_bias = torch.zeros(1, dtype=torch.float64)
 y, grad_x, *_ = dense(x, weight, no_bias, grad)
 
-rows = [dense(x, w, no_bias, g) for w, g in zip(weight.tensor_split(ranks), grad.tensor_split(ranks, 1))]
-columns = [dense(part, w, no_bias, grad) for part, w in zip(x.tensor_split(ranks, 1), weight.tensor_split(ranks, 1))]
+pairs = zip(weight.tensor_split(ranks), grad.tensor_split(ranks, 1))
+rows = [dense(x, w, no_bias, g) for w, g in pairs]
+pairs = zip(x.tensor_split(ranks, 1), weight.tensor_split(ranks, 1))
+columns = [dense(part, w, no_bias, grad) for part, w in pairs]
 
 def how(parts, whole):
     side_by_side = torch.cat(parts, dim=1)
@@ -158,7 +166,7 @@ class Narrated(torch.autograd.Function):
 # %%
 # Set-up
 def train(forward, task):
-    """Gradient descent with y = forward(x). Returns y and the gradient of x at each step, and the weights at the end."""
+    """Gradient descent with y = forward(x): each step's y and gradient of x; the weights."""
     weights = [w.requires_grad_() for w in task["weights"]]
     seen = {"y": [], "grad_x": [], "weights": weights}
     for x, target in task["batches"]:
@@ -193,7 +201,8 @@ lab.predict(
 def parallel_mlp(fabric, task):
     """Train y = relu(x upᵀ + up_bias) downᵀ + down_bias, of which this rank holds a shard.
 
-    x is whole on every rank, and so are y and the gradient of x. Two all-reduces a step. Returns what `train` returns.
+    x is whole on every rank, and so are y and the gradient of x. Two all-reduces a step.
+    Returns what `train` returns.
     """
     up, up_bias, down, down_bias = task["weights"]
     ### BEGIN SOLUTION
@@ -233,8 +242,9 @@ def whole_mlp(batch, steps=3):
     """A task with all weights of an MLP."""
     random = torch.Generator().manual_seed(12)
     shapes = (4 * width, width), (4 * width,), (width, 4 * width), (width,)
-    weights = [torch.randn(s, generator=random, dtype=torch.float64) / s[-1] ** 0.5 for s in shapes]
-    pairs = [tuple(torch.randn(2, batch, width, generator=random, dtype=torch.float64)) for _ in range(steps)]
+    draw = partial(torch.randn, generator=random, dtype=torch.float64)
+    weights = [draw(s) / s[-1] ** 0.5 for s in shapes]
+    pairs = [tuple(draw(2, batch, width)) for _ in range(steps)]
     return {"weights": weights, "batches": pairs, "rate": 1e-4}
 
 def on_shards(fabric, batch, steps=3):
@@ -249,7 +259,8 @@ slow = Link("2 MB/s", "1 ms")
 one, run = launch(on_shards, 1, args=(32,)), launch(on_shards, ranks, args=(32, 1), link=slow)
 three = launch(on_shards, ranks, args=(32,))
 if run.state == "done":
-    off = max(float((a - b).abs().max()) for key in ("y", "grad_x") for a, b in zip(three[0][key], one[0][key]))
+    pairs = [pair for key in ("y", "grad_x") for pair in zip(three[0][key], one[0][key])]
+    off = max(float((a - b).abs().max()) for a, b in pairs)
     print(f"largest difference from one rank in three steps: {off:.0e}")
 lab.measure("pair", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 figures.messages(run, in_steps=True)
@@ -283,16 +294,20 @@ def sent(fn, *args):
     run = launch(fn, ranks, args=args)
     return run.trace.sent_bytes(0) if run.state == "done" else None
 
-measured = {"cut": [(b, sent(on_shards, b, 1)) for b in batches], "copied": [(b, sent(replicas)) for b in batches]}
+cut = [(b, sent(on_shards, b, 1)) for b in batches]
+measured = {"cut": cut, "copied": [(b, sent(replicas)) for b in batches]}
 formulas = {
     "cut": [(b, sharding.bytes_sent_tensor_parallel(ranks, b * width * 8)) for b in batches],
     "copied": [(b, sharding.bytes_sent(ranks, 8 * width**2 * 8, stage=0)) for b in batches],
 }
-asks = f"{batches[-1] // batches[0]} times the tokens: do the bytes that travel grow, with layers cut and copied?"
-answer = figures.growing({f"layers {name}": [sent_bytes for _, sent_bytes in points] for name, points in measured.items()})
+grown = {f"layers {name}": [size for _, size in row] for name, row in measured.items()}
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
-    figures.answered(asks, answer),
+    figures.answered(
+        f"{batches[-1] // batches[0]} times the tokens: do the bytes that travel grow,"
+        " with layers cut and copied?",
+        figures.growing(grown),
+    ),
     x="tokens in a step", y="each rank sends (bytes)", log=True, growth=True,
 )
 
@@ -344,8 +359,10 @@ def layer_step(fabric, sequence):
 
 alone = launch(layer_step, 1, args=(False,))[0]
 heads = launch(layer_step, ranks, args=(False,))
-for name, got, expected in zip(("y", "the gradient of the first norm's scale"), heads[0], alone):
-    print(f"{ranks} ranks: {name} differs from one rank's by {float((got - expected).abs().max()):.0e}")
+results = "y", "the gradient of the first norm's scale"
+for name, got, expected in zip(results, heads[0], alone):
+    far = float((got - expected).abs().max())
+    print(f"{ranks} ranks: {name} differs from one rank's by {far:.0e}")
 
 # %% [markdown]
 # ## Sequence parallelism
@@ -374,21 +391,23 @@ lab.predict("sequence", "Tokens by all-gathers and reduce-scatters: how many tim
 # %% tags=["exercise:sequence_parallel"]
 # Exercise 12.2: tokens in parts, between layers in parts
 def sequence_parallel(fabric, task):
-    """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in Exercise 12.1.
+    """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in
+    Exercise 12.1.
 
-    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms only its own tokens. Tokens
-    travel by halves of all-reduces, two each way. Returns what `train` returns.
+    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank
+    norms only its own tokens. Tokens travel by halves of all-reduces, two each way. Returns
+    what `train` returns.
     """
     scale, shift, up, up_bias, down, down_bias = task["weights"]
     ### BEGIN SOLUTION
     def gather(x):
-        return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: scattered(fabric, grad))
+        return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda g: scattered(fabric, g))
 
     def scatter(x):
-        return TwoWays.apply(x, lambda x: scattered(fabric, x), lambda grad: gathered(fabric, grad))
+        return TwoWays.apply(x, lambda x: scattered(fabric, x), lambda g: gathered(fabric, g))
 
     def shared(w):  # f
-        return TwoWays.apply(w, lambda w: w.view_as(w), lambda grad: all_reduce(fabric, grad.clone()))
+        return TwoWays.apply(w, lambda w: w.view_as(w), lambda g: all_reduce(fabric, g.clone()))
 
     def forward(x):
         normed = F.layer_norm(x, x.shape[-1:], shared(scale), shared(shift))
@@ -404,22 +423,28 @@ check.sequence_parallel(sequence_parallel)
 def on_tokens(fabric, tokens):
     task, n = whole_mlp(tokens, 1), fabric.world_size
     up, up_bias, down, down_bias = task["weights"]
-    shard = [w.tensor_split(n, dim)[fabric.rank].clone() for w, dim in ((up, 0), (up_bias, 0), (down, 1))]
+    cut = [(up, 0), (up_bias, 0), (down, 1)]
+    shard = [w.tensor_split(n, dim)[fabric.rank].clone() for w, dim in cut]
     norm = torch.ones_like(down_bias), torch.zeros_like(down_bias)
     own = [tuple(t.tensor_split(n)[fabric.rank] for t in pair) for pair in task["batches"]]
-    return sequence_parallel(fabric, {**task, "weights": [*norm, *shard, down_bias], "batches": own})
+    weights = [*norm, *shard, down_bias]
+    return sequence_parallel(fabric, {**task, "weights": weights, "batches": own})
 
 def forwards(run):
-    """The messages of the forward pass: each rank's first ones, as many as an all-gather and a reduce-scatter have."""
+    """The forward pass: each rank's first messages, an all-gather's and a reduce-scatter's."""
     if run.state != "done":
         return run
-    by_rank = [sorted((t for t in run.trace.transfers if t.src == r), key=lambda t: t.start_s) for r in range(ranks)]
-    return replace(run.trace, transfers=tuple(t for own in by_rank for t in own[: 2 * (ranks - 1)]))
+    first = []
+    for r in range(ranks):
+        own = [t for t in run.trace.transfers if t.src == r]
+        first += sorted(own, key=lambda t: t.start_s)[: 2 * (ranks - 1)]
+    return replace(run.trace, transfers=tuple(first))
 
 tokens_run = launch(on_tokens, ranks, args=(256,), link=Link("40 MB/s", "1 ms"))
 shared_bytes = cost.bytes_ring_all_reduce(ranks, 3 * width * 8)
 if tokens_run.state == "done":
-    lab.measure("sequence", (tokens_run.trace.sent_bytes(0) - shared_bytes) / sent(on_shards, 256, 1))
+    of_tokens = tokens_run.trace.sent_bytes(0) - shared_bytes
+    lab.measure("sequence", of_tokens / sent(on_shards, 256, 1))
 figures.messages(forwards(tokens_run), in_steps=True)
 
 # %% [markdown]
@@ -439,8 +464,9 @@ figures.messages(forwards(tokens_run), in_steps=True)
 # %%
 parts = launch(layer_step, ranks, args=(True,))
 by_token = torch.cat([y for y, _ in parts.results])
-for name, got, expected in zip(("y", "the gradient of the first norm's scale"), (by_token, parts[0][1]), alone):
-    print(f"{ranks} ranks: {name} differs from one rank's by {float((got - expected).abs().max()):.0e}")
+for name, got, expected in zip(results, (by_token, parts[0][1]), alone):
+    far = float((got - expected).abs().max())
+    print(f"{ranks} ranks: {name} differs from one rank's by {far:.0e}")
 
 # %% [markdown]
 # ## What a layer keeps for backward
@@ -452,8 +478,8 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 
 # %%
 s, b, h, a = sequence_length, 2, 256, 8
-asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: f and g keep how many times as many bytes as sequence parallelism?"
-lab.predict("kept", asks, "times")
+asks = "f and g keep how many times as many bytes as sequence parallelism?"
+lab.predict("kept", f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: {asks}", "times")
 
 # %% [markdown]
 # PyTorch tells us what it saves: `torch.autograd.graph.saved_tensors_hooks` calls us for every tensor that forward keeps. We
@@ -462,7 +488,8 @@ lab.predict("kept", asks, "times")
 # %%
 def saved_bytes(fabric, sequence):
     layer = TransformerShard(fabric, h, a, sequence)
-    x = torch.randn(s // fabric.world_size if sequence else s, b, h, dtype=torch.bfloat16, requires_grad=True)
+    own = s // fabric.world_size if sequence else s
+    x = torch.randn(own, b, h, dtype=torch.bfloat16, requires_grad=True)
     with SavedBytes(layer.parameters()) as saved:
         y = layer(x)
     y.sum().backward()
@@ -470,11 +497,16 @@ def saved_bytes(fabric, sequence):
 
 kinds = {"whole": (1, False), "tensor": (ranks, False), "tensor and sequence": (ranks, True)}
 kept = {name: launch(saved_bytes, n, args=(flag,))[0] for name, (n, flag) in kinds.items()}
-said = {name: activations.transformer_layer(s, b, h, a, n, name) for name, (n, _) in kinds.items()}
+said = {
+    name: activations.transformer_layer(s, b, h, a, n, name) for name, (n, _) in kinds.items()
+}
 lab.measure("kept", kept["tensor"] / kept["tensor and sequence"])
 ways_cut = dict(zip(kinds, ("one rank", "f and g", "sequence parallelism")))
 figures.stacks(
-    {ways_cut[name]: {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}} for name in kinds},
+    {
+        ways_cut[name]: {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}}
+        for name in kinds
+    },
     "One layer: what does a rank keep for backward?", "activations",
 )
 
@@ -492,8 +524,9 @@ figures.stacks(
 # over *all* words. One way: gather the logits of all ranks, and let PyTorch do the rest. How much does that send?
 
 # %%
-asks = f"{words:,} words on {ranks} ranks, {tokens} tokens, float32: how many MB does each rank send to gather all logits?"
-lab.predict("logits", asks, "MB")
+asks = "how many MB does each rank send to gather all logits?"
+sizes_said = f"{words:,} words on {ranks} ranks, {tokens} tokens, float32"
+lab.predict("logits", f"{sizes_said}: {asks}", "MB")
 
 # %% [markdown]
 # Given: `all_gather(fabric, t)` fills the flat tensor t in place, part r of `t.tensor_split(n)` from rank r. If t has shape
@@ -501,7 +534,7 @@ lab.predict("logits", asks, "MB")
 
 # %%
 def by_gathering(fabric, logits, targets, first):
-    """The mean loss, and its gradient with respect to this rank's logits; here all ranks have equally many words."""
+    """The mean loss and the gradient of this rank's logits; all ranks have as many words."""
     parts = logits.new_zeros(fabric.world_size, *logits.shape)
     parts[fabric.rank] = logits
     all_gather(fabric, parts.view(-1))
@@ -512,7 +545,8 @@ def by_gathering(fabric, logits, targets, first):
 
 def all_logits():
     random = torch.Generator().manual_seed(3)
-    return 5 * torch.randn(tokens, words, generator=random), torch.randint(words, (tokens,), generator=random)
+    logits = 5 * torch.randn(tokens, words, generator=random)
+    return logits, torch.randint(words, (tokens,), generator=random)
 
 def on_words(fabric, loss_of):
     """The loss, the gradient of this rank's logits, and its peak of live bytes."""
@@ -541,10 +575,12 @@ lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
 # %% tags=["exercise:vocabulary_loss"]
 # Exercise 12.3: the loss, where nobody has all words
 def vocabulary_loss(fabric, logits, targets, first):
-    """The mean cross-entropy, the same on every rank, and its gradient with respect to `logits`, [tokens, own words].
+    """The mean cross-entropy, the same on every rank, and its gradient with respect to
+    `logits`, [tokens, own words].
 
-    `logits` stay as they are. A rank's own words begin at `first`; `targets` [tokens] are words of the whole vocabulary. A rank
-    sends every other rank at most four numbers a token, however many words there are. Returns (loss, gradient).
+    `logits` stay as they are. A rank's own words begin at `first`; `targets` [tokens] are words
+    of the whole vocabulary. A rank sends every other rank at most four numbers a token, however
+    many words there are. Returns (loss, gradient).
     """
     ### BEGIN SOLUTION
     local = targets - first
@@ -579,15 +615,18 @@ alone.backward()
 for name, run in {"all logits gathered": gathering, "yours": by_words}.items():
     if run.state == "done":
         slopes = torch.cat([slope for _, slope, _ in run.results], dim=1)
-        print(f"{name}: each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; from one device the loss differs by "
-              f"{abs(run[0][0] - alone.item()):.0e}, the gradient by {float((slopes - whole.grad).abs().max()):.0e}")
+        of_loss, far = abs(run[0][0] - alone.item()), (slopes - whole.grad).abs().max()
+        print(f"{name}: each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB;",
+              f"from one device the loss differs by {of_loss:.0e}, the gradient by {far:.0e}")
 
 # %%
 def at_the_peak(run):
     own_bytes = whole.nbytes / ranks
     if run.state != "done":
         return None
-    return {f"rank {r}": {"own logits": own_bytes, "besides, at the peak": run[r][2] - own_bytes} for r in (0, ranks - 1)}
+    besides = {r: run[r][2] - own_bytes for r in (0, ranks - 1)}
+    parts = "own logits", "besides, at the peak"
+    return {f"rank {r}": dict(zip(parts, (own_bytes, more))) for r, more in besides.items()}
 
 figures.stacks(
     {"all logits gathered": at_the_peak(gathering), "yours": at_the_peak(by_words)},
@@ -646,10 +685,12 @@ def adam(weights, gradient, state, learning_rate):
 # %% tags=["exercise:sharded_adam"]
 # Exercise 12.4: Adam with its state in parts
 def sharded_adam(fabric, replica, learning_rate):
-    """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
+    """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of
+    `gradients`, averaged over ranks.
 
-    Each rank keeps only the state of its own part of the weights, not a slice of a larger tensor. A step is one reduce-scatter
-    and one all-gather. Returns that state. In the check the other ranks' parts of `weights` are NaN at the start.
+    Each rank keeps only the state of its own part of the weights, not a slice of a larger
+    tensor. A step is one reduce-scatter and one all-gather. Returns that state. In the check
+    the other ranks' parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
     ### BEGIN SOLUTION
@@ -676,7 +717,7 @@ images = F.avg_pool2d(images, 2).flatten(1)  # 14 by 14 pixels
 sizes = [196, 256, 256, 256, 256, 10]
 
 def on_one_tensor(model):
-    """The model's weights as one flat tensor, of which its parameters are views from now on; frozen ones are left out."""
+    """The model's weights, but frozen ones, as one flat tensor; its parameters become views."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     weights = flat(parameters)
     for p, view in zip(parameters, weights.split([p.numel() for p in parameters])):
@@ -707,15 +748,16 @@ def whole_adam(fabric, replica, learning_rate):
 # %%
 def size_of(tensors):
     """The bytes of the storages that these tensors lie in, each once."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t is not None}
-    return sum(storage.nbytes() for storage in storages.values())
+    storages = [t.untyped_storage() for t in tensors if t is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 def train_images(fabric, optimize, learning_rate=1e-3):
     """The weights at the end, and the bytes that this rank keeps."""
     model = mlp(sizes, seed=0)
     weights = on_one_tensor(model)
     mine = slice(fabric.rank, None, fabric.world_size)
-    state = optimize(fabric, (weights, gradients_of(model, images[mine], labels[mine])), learning_rate)
+    gradients = gradients_of(model, images[mine], labels[mine])
+    state = optimize(fabric, (weights, gradients), learning_rate)
     kept = {
         "parameters": size_of(model.parameters()),
         "gradients": size_of(p.grad for p in model.parameters()),
@@ -728,19 +770,23 @@ copied = launch(train_images, ranks, args=(whole_adam,))
 cut = launch(train_images, ranks, args=(sharded_adam,))
 done = cut.state == "done"
 if done:
-    print(f"largest difference of any weight: {float((cut[0][0] - copied[0][0]).abs().max()):.1e}")
-    print(f"cut, rank 0 sends {cut.trace.sent_bytes(0) / copied.trace.sent_bytes(0):.2f} times the bytes")
+    print(f"largest difference of any weight: {(cut[0][0] - copied[0][0]).abs().max():.1e}")
+    more = cut.trace.sent_bytes(0) / copied.trace.sent_bytes(0)
+    print(f"cut, rank 0 sends {more:.2f} times the bytes")
 
 # %%
 count = sum(p.numel() for p in mlp(sizes).parameters())
 
 def formula(stage):
     """float32 throughout: 4 bytes for a parameter, 4 for its gradient, 8 for Adam."""
-    return sharding.memory(count, ranks, stage, parameter_bytes=4, gradient_bytes=4, optimizer_bytes=8)
+    sizes = {"parameter_bytes": 4, "gradient_bytes": 4, "optimizer_bytes": 8}
+    return sharding.memory(count, ranks, stage, **sizes)
 
 def beside(run, stage):
-    rows = {f"rank {r}": kept for r, (_, kept) in enumerate(run.results)} if run.state == "done" else {}
-    return {**rows, "formula": formula(stage)} if rows else None
+    if run.state != "done":
+        return None
+    rows = {f"rank {r}": kept for r, (_, kept) in enumerate(run.results)}
+    return {**rows, "formula": formula(stage)}
 
 figures.stacks(
     {"the whole state on every rank": beside(copied, 0), "your sharded Adam": beside(cut, 1)},
@@ -765,8 +811,8 @@ figures.stacks(
 # and Muon looks at a whole matrix.</details>
 
 # %%
-asks = f"SGD with momentum for the model above, {ranks} ranks, float32: how many MB of state does a rank keep?"
-lab.predict("any_state", asks, "MB")
+asks = f"SGD with momentum for the model above, {ranks} ranks, float32"
+lab.predict("any_state", f"{asks}: how many MB of state does a rank keep?", "MB")
 
 # %% [markdown]
 # Each rank has its own gradients, and a step uses their mean. A parameter may have none in a step (frozen, or not used): then
@@ -785,34 +831,34 @@ lab.predict("any_state", asks, "MB")
 # %% tags=["exercise:sharded_optimizer"]
 # Exercise 12.5: an optimizer of any class, its state in parts
 def sharded_optimizer(fabric, parameters, kind, **options):
-    """An Optimizer that takes the steps of kind(parameters, **options) with the mean of all ranks' gradients, in place.
+    """An Optimizer: the steps of kind(parameters, **options) on mean gradients, in place.
 
-    This rank keeps only the state of its own part, and all ranks have all weights after a step, which sends no more than an
-    all-reduce of the gradients. `parameters` are tensors or groups, or an iterator; `kind` treats each number alone; no closures.
+    A rank keeps its own part's state; all have all weights after a step, which sends at most an
+    all-reduce. `parameters`: also groups, iterators; `kind` treats numbers alone; no closures.
     """
-    n, rank = fabric.world_size, fabric.rank
+    n, me = fabric.world_size, fabric.rank
     ### BEGIN SOLUTION
     class Sharded(Optimizer):
-        inner = None
-
         def add_param_group(self, group):
-            super().add_param_group(group)
-            group = self.param_groups[-1]
-            own = {**group, "params": [p.data.view(-1).tensor_split(n)[rank] for p in group["params"]]}
-            if self.inner:
+            super().add_param_group(group)  # in which it writes all options
+            parts = [p.data.view(-1).tensor_split(n)[me] for p in group["params"]]
+            own = {**group, "params": parts}
+            if len(self.param_groups) > 1:
                 self.inner.add_param_group(own)
-            self.inner = self.inner or kind([own], **options)
+            else:
+                self.inner = kind([own], **options)
             group.update({**self.inner.param_groups[-1], "params": group["params"]})
 
         def step(self):
             for group, own in zip(self.param_groups, self.inner.param_groups):
                 own.update({**group, "params": own["params"]})
                 for p, piece in zip(group["params"], own["params"]):
-                    piece.grad = None if p.grad is None else reduce_scatter(fabric, p.grad.flatten()) / n
+                    g = p.grad
+                    piece.grad = None if g is None else reduce_scatter(fabric, g.flatten()) / n
             self.inner.step()
-            for p in sum((group["params"] for group in self.param_groups), []):
-                if p.grad is not None:
-                    all_gather(fabric, p.data.view(-1))
+            params = [p for group in self.param_groups for p in group["params"]]
+            for p in [p for p in params if p.grad is not None]:
+                all_gather(fabric, p.data.view(-1))
     return Sharded(parameters, options)
     ### END SOLUTION
 
@@ -853,21 +899,26 @@ def train_with(fabric, make, kind, options):
         optimizer.zero_grad()
         F.cross_entropy(model(images[mine]), labels[mine]).backward()
         optimizer.step()
-    return flat(list(model.parameters())), size_of(t for one in made for s in one.state.values() for t in s.values() if t.ndim)
+    state = [t for one in made for s in one.state.values() for t in s.values() if t.ndim]
+    return flat(list(model.parameters())), size_of(state)
 
 # %%
 kinds = {
-    AdamW: {"lr": 1e-3, "weight_decay": 0.1}, SGD: {"lr": 0.05, "momentum": 0.9}, Adagrad: {"lr": 0.01}, RMSprop: {"lr": 1e-3},
+    AdamW: {"lr": 1e-3, "weight_decay": 0.1}, SGD: {"lr": 0.05, "momentum": 0.9},
+    Adagrad: {"lr": 0.01}, RMSprop: {"lr": 1e-3},
 }
 with_any = {}
 for kind, options in kinds.items():
-    on_all, parted = (launch(train_with, ranks, args=(make, kind, options)) for make in (whole_optimizer, sharded_optimizer))
+    on_all = launch(train_with, ranks, args=(whole_optimizer, kind, options))
+    parted = launch(train_with, ranks, args=(sharded_optimizer, kind, options))
     with_any[kind.__name__] = on_all, parted
     if parted.state == "done":
         largest = float((parted[0][0] - on_all[0][0]).abs().max())
-        share = parted.trace.sent_bytes(0) / on_all.trace.sent_bytes(0)
-        print(f"{kind.__name__}: largest difference of any weight {largest:.0e}; rank 0 keeps {parted[0][1] / on_all[0][1]:.3f} "
-              f"of the state, and sends {share:.2f} times as much as DDP's all-reduce")
+        keeps = parted[0][1] / on_all[0][1]
+        sends = parted.trace.sent_bytes(0) / on_all.trace.sent_bytes(0)
+        print(f"{kind.__name__}: largest difference of any weight {largest:.0e};",
+              f"rank 0 keeps {keeps:.3f} of the state,",
+              f"and sends {sends:.2f} times as much as DDP's all-reduce")
 
 # %%
 rows = {}
@@ -904,8 +955,8 @@ for name, weights in apart.items():
     differs = (weights - one[0][0]).abs()
     shares = differs / one[0][0].abs().clamp(min=1e-30)
     where = f" (of {float(one[0][0][shares.argmax()].abs()):.0e})" if differs.any() else ""
-    print(f"{name}: differs from AdamW on one rank by {float(differs.max()):.0e} at most, and by {float(shares.max()):.0e} of a "
-          f"weight at most{where}")
+    print(f"{name}: differs from AdamW on one rank by {float(differs.max()):.0e} at most,",
+          f"and by {float(shares.max()):.0e} of a weight at most{where}")
 
 # %% [markdown]
 # **In one sentence:** both compute the same formula, so why does `adam` by hand differ?
@@ -941,7 +992,10 @@ for id, stage in (("stage_1", 1), ("stage_3", 3)):
 cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
-    figures.answered("7.5 billion parameters: how much must be cut until they fit?", first_fit(stages.values())),
+    figures.answered(
+        "7.5 billion parameters: how much must be cut until they fit?",
+        first_fit(stages.values()),
+    ),
     limit=("a card of 80 GB", 80e9),
 )
 
@@ -962,9 +1016,10 @@ lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times
 
 # %%
 for m in (1, 8):
-    psi = {stage: sharding.bytes_sent(many, 1, stage, m) / ((many - 1) / many) for stage in sharding.STAGES}
-    print(f"{m} micro-batch{'es' * (m > 1)}:", ", ".join(f"stage {stage} {times:.0f} Ψ" for stage, times in psi.items()))
-lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_sent(many, 1, 1, 8))
+    sent_by = {stage: sharding.bytes_sent(many, 1, stage, m) for stage in sharding.STAGES}
+    psi = [f"stage {k} {times * many / (many - 1):.0f} Ψ" for k, times in sent_by.items()]
+    print(f"{m} micro-batch{'es' * (m > 1)}:", ", ".join(psi))
+lab.measure("accumulated", sent_by[2] / sent_by[1])
 
 # %% [markdown]
 # So stage 1 costs no extra byte, and stage 2 none as long as nothing is accumulated. PyTorch leaves the choice open: with
@@ -975,8 +1030,10 @@ lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_s
 # %%
 def try_out(billions=7.5, ranks=64):
     rows = {name: sharding.memory(billions * 1e9, ranks, k) for k, name in enumerate(cuts)}
-    asks = f"{billions:g} billion parameters on {ranks} ranks: how much must be cut until they fit?"
-    return figures.stacks({"each rank": rows}, figures.answered(asks, first_fit(rows.values())), limit=("a card of 80 GB", 80e9))
+    model = f"{billions:g} billion parameters"
+    asks = f"{model} on {ranks} ranks: how much must be cut until they fit?"
+    asked = figures.answered(asks, first_fit(rows.values()))
+    return figures.stacks({"each rank": rows}, asked, limit=("a card of 80 GB", 80e9))
 
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 
@@ -990,7 +1047,7 @@ knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 # %%
 # Set-up
 class Gather:
-    """A gather of a layer's weight, under way. `wait()` returns the whole weight, of `shape`, once all parts are here."""
+    """A gather of a layer's weight, under way. `wait()` returns the whole, of `shape`."""
 
     def __init__(self, fabric, part, shape):
         n, rank = fabric.world_size, fabric.rank
@@ -1002,8 +1059,9 @@ class Gather:
 
     def wait(self):
         whole, self.whole = self.whole, None  # it does not hold what it returns
+        parts = whole.tensor_split(self.fabric.world_size)
         for other in self.others:
-            self.fabric.recv(whole.tensor_split(self.fabric.world_size)[other], frm=other, tag=1)
+            self.fabric.recv(parts[other], frm=other, tag=1)
         for handle in self.handles:
             handle.wait()
         return whole.view(self.shape)
@@ -1022,7 +1080,7 @@ def layer_forward(fabric, task, weight, x):
     return fabric.compute(task["work_s"], torch.tanh(x @ weight.T))
 
 def layer_backward(fabric, task, weight, x, grad):
-    """The gradients of the layer's x and weight, from its output's gradient; takes the declared time."""
+    """The gradients of x and weight, from the output's gradient; takes the declared time."""
     grad = fabric.compute(task["work_s"], grad)
     inward = grad * (1 - torch.tanh(x @ weight.T) ** 2)
     return inward @ weight, inward.T @ x
@@ -1044,11 +1102,12 @@ def layer_backward(fabric, task, weight, x, grad):
 # %% tags=["exercise:stage_3"]
 # Exercise 12.6: gather, use, free; one layer ahead
 def stage_3(fabric, task):
-    """Train a stack of tanh layers by gradient descent; this rank holds `parts` of their flat weights.
+    """Train tanh layers by gradient descent; this rank holds `parts` of their flat weights.
 
-    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass (the last layer's may stay),
-    its gradient reduce-scattered once; the next layer's gather is under way while a layer works. At most four tensors as large
-    as a weight live on a rank: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
+    Each weight is gathered for its forward pass, freed, and gathered again for its backward
+    pass (the last layer's may stay), its gradient reduce-scattered once; the next layer's
+    gather is under way while a layer works. At most four tensors as large as a weight live on a
+    rank: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
     """
     parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
     for x, target in task["batches"]:
@@ -1062,8 +1121,7 @@ def stage_3(fabric, task):
             inputs.append(x)
             x = layer_forward(fabric, task, weight, x)
         del weight
-        grad = x - target
-        coming = Gather(fabric, parts[last], shapes[last])
+        grad, coming = x - target, Gather(fabric, parts[last], shapes[last])
         for k in reversed(range(len(parts))):
             weight = coming.wait()
             if k > 0:
@@ -1095,7 +1153,8 @@ from worldsize.pytorch.fsdp_over_fabric import sharded_stack
 
 def stack_weights():
     random = torch.Generator().manual_seed(12)
-    return [torch.randn(stack_width, stack_width, generator=random) / stack_width**0.5 for _ in range(stack_layers)]
+    drawn = torch.randn(stack_layers, stack_width, stack_width, generator=random)
+    return [weight / stack_width**0.5 for weight in drawn]
 
 def stack_batches(rank):
     random = torch.Generator().manual_seed(100 + rank)
@@ -1104,14 +1163,16 @@ def stack_batches(rank):
 stack_bytes = stack_layers * stack_width**2 * 4
 link = Link("40 MB/s", "1 ms")
 gather_ms = 1e3 * cost.all_gather(2, stack_bytes / stack_layers, link)
-print(f"2 ranks: a layer works for {work_ms} ms forwards and as long backwards; to gather it takes {gather_ms:.1f} ms")
+print(f"2 ranks: a layer works for {work_ms} ms forwards and as long backwards;", end=" ")
+print(f"to gather it takes {gather_ms:.1f} ms")
 
 # %%
 def yours(fabric, work_s, meter=None):
-    """Your stage 3; this rank's parts at the end, and its peak of live bytes where it was metered."""
+    """Your stage 3; this rank's parts at the end, and its peak of live bytes if metered."""
     weights, n = stack_weights(), fabric.world_size
     parts = [w.flatten().tensor_split(n)[fabric.rank].clone() for w in weights]
-    task = {"parts": parts, "shapes": [w.shape for w in weights], "batches": stack_batches(fabric.rank), "rate": 0.01}
+    task = {"parts": parts, "shapes": [w.shape for w in weights], "rate": 0.01}
+    task["batches"] = stack_batches(fabric.rank)
     del weights
     with meter(parts) if meter else nullcontext() as live:
         parts = list(stage_3(fabric, {**task, "work_s": work_s}))
@@ -1134,15 +1195,18 @@ def pytorchs(fabric, work_s, meter=None, ahead=True):
 lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save here?", "ms")
 
 # %%
-print("yours, then FSDP2 with prefetch and without, three steps each; then all three once more …")
-jobs = {"yours": (yours, ()), "FSDP2": (pytorchs, ()), "FSDP2 without prefetch": (pytorchs, (None, False))}
-rounds = []
-for _ in range(2):
-    rounds.append({name: launch(fn, 2, args=(work_ms / 1e3, *more), link=link) for name, (fn, more) in jobs.items()})
-runs = rounds[-1]
+print("yours, then FSDP2 with prefetch and without, three steps each;", end=" ")
+print("then all three once more …")
+jobs = {"yours": (yours,), "FSDP2": (pytorchs,)}
+jobs["FSDP2 without prefetch"] = pytorchs, None, False
+rounds = [{}, {}]
+for runs in rounds:
+    for name, (fn, *more) in jobs.items():
+        runs[name] = launch(fn, 2, args=(work_ms / 1e3, *more), link=link)
 if runs["yours"].state == "done":
     pairs = zip(runs["yours"][1][0], runs["FSDP2"][1][0])
-    print(f"largest difference of a weight from FSDP2's after 3 steps: {max(float((a - b).abs().max()) for a, b in pairs):.0e}")
+    far = max(float((a - b).abs().max()) for a, b in pairs)
+    print(f"largest difference of a weight from FSDP2's after 3 steps: {far:.0e}")
 
 # %%
 # Helper: the steps of a run
@@ -1171,18 +1235,28 @@ def quickest_step(name):
 took = {name: steps_s(name) for name in runs}
 works_s = 2 * stack_layers * work_ms / 1e3
 scatter_s = (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
-hidden, shown = works_s + scatter_s + gather_ms / 1e3, works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
+hidden = works_s + scatter_s + gather_ms / 1e3
+shown = works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
 sent_by = {name: run.trace.sent_bytes(0) for name, run in runs.items()}
-keeps = runs["yours"].state == "done" and sent_by["yours"] < 0.98 * sent_by["FSDP2"]  # the last layer's weight stays
-expected = {"yours": hidden - keeps * gather_ms / 1e3, "FSDP2": hidden, "FSDP2 without prefetch": shown}
+# the last layer's weight stays
+keeps = runs["yours"].state == "done" and sent_by["yours"] < 0.98 * sent_by["FSDP2"]
+expected = {"FSDP2": hidden, "FSDP2 without prefetch": shown}
+expected["yours"] = hidden - keeps * gather_ms / 1e3
 saved_ms = 1e3 * (median(took["FSDP2 without prefetch"]) - median(took["FSDP2"]))
 lab.measure("prefetch", saved_ms)
 beyond_ms = {name: 1e3 * (median(s) - expected[name]) for name, s in took.items() if s}
-print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here, by medians; by formula {1e3 * (shown - hidden):.0f} ms")
-print("a step's time against the formula's:", ", ".join(f"{name} {ms:+.0f} ms" for name, ms in beyond_ms.items()))
+by_formula_ms = 1e3 * (shown - hidden)
+print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here, by medians;", end=" ")
+print(f"by formula {by_formula_ms:.0f} ms")
+beyond = ", ".join(f"{name} {ms:+.0f} ms" for name, ms in beyond_ms.items())
+print("a step's time against the formula's:", beyond)
 figures.race(
-    [figures.Timing(name, median(s) if s else None, expected[name], repeats_s=s) for name, s in took.items()],
-    "One step over slow links: how much time does prefetch save?", beside=("FSDP2", "FSDP2 without prefetch"),
+    [
+        figures.Timing(name, median(s) if s else None, expected[name], repeats_s=s)
+        for name, s in took.items()
+    ],
+    "One step over slow links: how much time does prefetch save?",
+    beside=("FSDP2", "FSDP2 without prefetch"),
 )
 
 # %% [markdown]
@@ -1194,8 +1268,12 @@ figures.race(
 # Lab 11, “What a profiler sees (optional)”.)
 
 # %%
-steps_of = {"no prefetch" if name.endswith("prefetch") else name: quickest_step(name) for name in runs}
-figures.overlaps(steps_of, 2 * stack_layers, "Which way sends a layer while another one works?", whole_step=True)
+steps_of = {name: quickest_step(name) for name in runs}
+steps_of["no prefetch"] = steps_of.pop("FSDP2 without prefetch")
+figures.overlaps(
+    steps_of, 2 * stack_layers, "Which way sends a layer while another one works?",
+    whole_step=True,
+)
 
 # %% [markdown]
 # And memory? `LiveBytes` looks at every operation of PyTorch and adds up the tensors alive at that moment, in your code and in
@@ -1203,26 +1281,32 @@ figures.overlaps(steps_of, 2 * stack_layers, "Which way sends a layer while anot
 
 # %%
 layer_bytes = [stack_bytes / stack_layers] * stack_layers
-least = {"own parts": stack_bytes / 2, "besides, at the peak": sharding.whole_in_stage_3(layer_bytes)}
+def memory(own, besides):
+    return {"own parts": own, "besides, at the peak": besides}
 
 def peaks(fn):
     run = launch(fn, 2, args=(0.0, LiveBytes))
     if run.state != "done":
         return None
-    found = {}
-    for rank, (_, peak) in enumerate(run.results):
-        found[f"rank {rank}"] = {"own parts": stack_bytes / 2, "besides, at the peak": peak - stack_bytes / 2}
-    return found
+    own, peaks = stack_bytes / 2, [peak for _, peak in run.results]
+    return {f"rank {rank}": memory(own, peak - own) for rank, peak in enumerate(peaks)}
 
-copies = {"every rank": {"own parts": stack_bytes, "besides, at the peak": stack_bytes}}
+least = memory(stack_bytes / 2, sharding.whole_in_stage_3(layer_bytes))
+copies = {"every rank": memory(stack_bytes, stack_bytes)}
 groups = {
-    "least, by formula: own parts and two whole layers": {"every rank": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs),
+    "least, by formula: own parts and two whole layers": {"every rank": least},
+    "yours": peaks(yours), "FSDP2": peaks(pytorchs),
     "copies, by formula: all weights and their gradients": copies,
 }
-fullest = {name: max(sum(row.values()) for row in rows.values()) / 1e6 for name, rows in groups.items() if rows}
-told = ", ".join(f"{name} {fullest[name]:.2f} MB" for name in ("yours", "FSDP2") if name in fullest)
-answer = f"{told}; copies would have {2 * stack_bytes / 1e6:.2f} MB"
-figures.stacks(groups, figures.answered("How much is there at the fullest moment of a step?", answer))
+told = []
+for name in ("yours", "FSDP2"):
+    if groups[name]:
+        fullest = max(sum(row.values()) for row in groups[name].values())
+        told.append(f"{name} {fullest / 1e6:.2f} MB")
+answer = f"{', '.join(told)}; copies would have {2 * stack_bytes / 1e6:.2f} MB"
+figures.stacks(
+    groups, figures.answered("How much is there at the fullest moment of a step?", answer)
+)
 
 # %% [markdown]
 # On top of the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers
@@ -1301,7 +1385,8 @@ def two_steps(way, x, y):
     for _ in range(2):  # the first warms up
         optimizer.zero_grad()
         dist.barrier()
-        held = [own_part(t) for t in (*model.parameters(), *(t for s in optimizer.state.values() for t in s.values()))]
+        state = [t for s in optimizer.state.values() for t in s.values()]
+        held = [own_part(t) for t in (*model.parameters(), *state)]
         with LiveBytes(held) as meter:
             with span("forward"):
                 loss = F.cross_entropy(model(x), y)
@@ -1309,7 +1394,8 @@ def two_steps(way, x, y):
                 loss.backward()
         optimizer.step()
     kept = kept_in(model, optimizer)
-    weights = flat([p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()])
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    weights = flat(whole)
     return weights, kept | {"besides, at the peak": max(0, meter.peak - sum(kept.values()))}
 
 # %%
@@ -1322,15 +1408,16 @@ stage_of = dict(zip(ways, (0, 2, 3)))
 print("DDP and both forms of FSDP …")
 run = launch(library, ranks, args=(list(ways),))
 for name, (weights, _) in run[0].items():
-    print(f"{name}: largest difference of any weight from DDP's: {float((weights - run[0]['DDP'][0]).abs().max()):.0e}")
+    far = float((weights - run[0]["DDP"][0]).abs().max())
+    print(f"{name}: largest difference of any weight from DDP's: {far:.0e}")
 
 # %%
+groups = {}
+for name, stage in stage_of.items():
+    groups[name] = {f"rank {r}": run[r][name][1] for r in (0, ranks - 1)}
+    groups[name][f"formula, stage {stage}"] = formula(stage)
 figures.stacks(
-    {
-        name: {**{f"rank {r}": run[r][name][1] for r in (0, ranks - 1)}, f"formula, stage {stage}": formula(stage)}
-        for name, stage in stage_of.items()
-    },
-    "Real tensors of one step: what does each way keep?",
+    groups, "Real tensors of one step: what does each way keep?",
 )
 
 # %% [markdown]
@@ -1341,8 +1428,10 @@ figures.stacks(
 for name, stage in stage_of.items():
     told = formula(stage)
     kept = {part: run[0][name][1][part] for part in ("parameters", "gradients", "optimizer")}
-    print(f"{name}: rank 0 keeps {sum(kept.values()) / 1e6:.2f} MB between steps, by formula {sum(told.values()) / 1e6:.2f}; "
-          f"parameters {kept['parameters'] / 1e6:.2f} MB, by formula {told['parameters'] / 1e6:.2f}")
+    keeps, of_formula = sum(kept.values()) / 1e6, sum(told.values()) / 1e6
+    print(f"{name}: rank 0 keeps {keeps:.2f} MB between steps, by formula {of_formula:.2f};",
+          f"parameters {kept['parameters'] / 1e6:.2f} MB,",
+          f"by formula {told['parameters'] / 1e6:.2f}")
 
 # %% [markdown]
 # In stage 2's formula the weights are whole all the time. FSDP with `reshard_after_forward=False` keeps them whole from the
@@ -1357,7 +1446,7 @@ for name, stage in stage_of.items():
 
 # %%
 def second_step(name):
-    """The record of rank 0's passes in the second of this way's two steps, without `full_tensor` after them."""
+    """Rank 0's passes in the second of this way's two steps, without a later `full_tensor`."""
     own = [s for s in run.trace.spans if s.rank == 0 and s.label in ("forward", "backward")]
     forward, backward = own[4 * list(ways).index(name) + 2 :][:2]
     return run.trace.between(forward.start_s, backward.end_s)
@@ -1366,7 +1455,8 @@ def sent_in(trace):
     """What rank 0 sends, by collective."""
     found = {}
     for c in trace.collectives:
-        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):  # no broadcast of DDP's
+        # no broadcast of DDP's
+        if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
             op = c.op.removesuffix("_single").replace("_", "-")
             found[op] = found.get(op, 0) + sharding.bytes_sent_by(c.op, c.size_bytes, ranks)
     return found
@@ -1376,16 +1466,12 @@ traffic = {name: sent_in(second_step(name)) for name in ways}
 totals = {name: sum(parts.values()) for name, parts in traffic.items()}
 most = max(totals, key=totals.get)
 asks = "Who sends most in a step, and how much more?"
-figures.stacks(
-    {
-        name: {
-            "rank 0": traffic[name],
-            f"formula, stage {stage}": {"formula": sharding.bytes_sent(ranks, 4 * count, stage)},
-        }
-        for name, stage in stage_of.items()
-    },
-    figures.answered(asks, f"{most}, {totals[most] / totals['DDP']:.2f} times what DDP sends"), "sent in a step",
-)
+groups = {}
+for name, stage in stage_of.items():
+    by_formula = {"formula": sharding.bytes_sent(ranks, 4 * count, stage)}
+    groups[name] = {"rank 0": traffic[name], f"formula, stage {stage}": by_formula}
+answer = f"{most}, {totals[most] / totals['DDP']:.2f} times what DDP sends"
+figures.stacks(groups, figures.answered(asks, answer), "sent in a step")
 
 # %% [markdown]
 # If the figures are a little above the formula: the number of ranks may not divide the last layer's 10 rows, and FSDP pads
@@ -1396,8 +1482,11 @@ figures.stacks(
 def passes(step):
     """{pass: rank 0's collectives in it}, of the record of a step."""
     spans = [s for s in step.spans if s.rank == 0 and s.label in ("forward", "backward")]
-    ops = {s.label: [c.op for c in step.collectives if c.rank == 0 and s.start_s <= c.start_s < s.end_s] for s in spans}
-    return {label: {op.removesuffix("_single"): row.count(op) for op in dict.fromkeys(row)} for label, row in ops.items()}
+    counts = {}
+    for s in spans:
+        own = [c for c in step.collectives if c.rank == 0 and s.start_s <= c.start_s < s.end_s]
+        counts[s.label] = dict(Counter(c.op.removesuffix("_single") for c in own))
+    return counts
 
 for name in ways:
     print(name, passes(second_step(name)))
@@ -1410,13 +1499,16 @@ for name in ways:
 def on_the_model_alone():
     dist.init_process_group("gloo")
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-    return two_steps(lambda model: cut_by_fsdp(model, reshard=True, by_layer=False), images[mine], labels[mine])
+    way = partial(cut_by_fsdp, reshard=True, by_layer=False)
+    return two_steps(way, images[mine], labels[mine])
 
 as_one = launch(on_the_model_alone, ranks)
 start_s = [s.start_s for s in as_one.trace.spans if s.rank == 0 and s.label == "forward"][1]
 print("called on the model alone", passes(as_one.trace.between(start_s, float("inf"))))
-for name, (_, kept) in {"on each layer": run[0]["FSDP"], "on the model alone": as_one[0]}.items():
-    print(f"called {name}: besides the shards {kept['besides, at the peak'] / 1e6:.2f} MB at the fullest moment")
+called = {"on each layer": run[0]["FSDP"], "on the model alone": as_one[0]}
+for name, (_, kept) in called.items():
+    besides = kept["besides, at the peak"] / 1e6
+    print(f"called {name}: besides the shards {besides:.2f} MB at the fullest moment")
 
 # %% [markdown]
 # ## Look into the shards (optional)
@@ -1521,12 +1613,14 @@ def on_own_mesh(fabric, batch, steps=3):
     row, column = row_and_column(fabric)
     task = whole_mlp(batch, steps)
     up, up_bias, down, down_bias = task["weights"]
-    weights = [w.tensor_split(2, dim)[row.rank].clone() for w, dim in ((up, 0), (up_bias, 0), (down, 1))] + [down_bias]
+    cut = [(up, 0), (up_bias, 0), (down, 1)]
+    shard = [w.tensor_split(2, dim)[row.rank].clone() for w, dim in cut]
+    weights, rate = [*shard, down_bias], 2 * task["rate"]
 
     outputs, ends = [], [time.monotonic()]
     for pair in task["batches"]:
         own = tuple(t.tensor_split(2)[column.rank] for t in pair)
-        seen = parallel_mlp(row, {"weights": weights, "batches": [own], "rate": 2 * task["rate"]})
+        seen = parallel_mlp(row, {"weights": weights, "batches": [own], "rate": rate})
         weights = [all_reduce(column, w.detach().clone()) / 2 for w in seen["weights"]]
         outputs.append(seen["y"][0])
         ends.append(time.monotonic())
@@ -1538,11 +1632,13 @@ if run.state == "done":
     one = launch(on_shards, 1, args=(32,))
     both = [torch.cat([run[0][0][k], run[2][0][k]]) for k in range(3)]
     apart = max(float((a - b).abs().max()) for a, b in zip(both, one[0]["y"]))
-    sent_to = {other: sum(t.size_bytes for t in run.trace.transfers if (t.src, t.dst) == (0, other)) for other in (1, 2)}
+    sent_to = Counter()
+    for t in run.trace.transfers:
+        sent_to[t.dst] += t.size_bytes * (t.src == 0)
     lab.measure("column", 100 * sent_to[2] / sum(sent_to.values()))
     print(f"largest difference from one rank in three steps: {apart:.0e}")
-    print(f"in a step rank 0 sends {sent_to[1] / 3e3:.1f} kB along its row, {sent_to[2] / 3e3:.1f} kB along its column; "
-          "the picture has all three steps")
+    print(f"in a step rank 0 sends {sent_to[1] / 3e3:.1f} kB along its row,",
+          f"{sent_to[2] / 3e3:.1f} kB along its column; the picture has all three steps")
 figures.links(run)
 
 # %% [markdown]
@@ -1552,11 +1648,12 @@ figures.links(run)
 
 # %%
 def mesh_payloads(batch):
-    """The bytes of each activation that is added up over a row, and of each weight that is averaged over a column."""
-    return [batch // 2 * width * 8] * 2, [8 * w for w in (2 * width**2, 2 * width, 2 * width**2, width)]
+    """The bytes of each activation added up over a row, and of each weight over a column."""
+    weights = 2 * width**2, 2 * width, 2 * width**2, width
+    return [batch // 2 * width * 8] * 2, [8 * w for w in weights]
 
 def mesh_step_s(batch, in_row, in_column):
-    """The seconds that a step's messages take, by the formula: one all-reduce after the other."""
+    """The seconds of a step's messages, by the formula: one all-reduce after the other."""
     seconds = 0
     for link, payloads in zip((in_row, in_column), mesh_payloads(batch)):
         seconds += sum(cost.ring_all_reduce(2, size_bytes, link) for size_bytes in payloads)
@@ -1564,8 +1661,8 @@ def mesh_step_s(batch, in_row, in_column):
 
 if run.state == "done":
     step_s, formula_s = max(seconds for *_, seconds in run.results), mesh_step_s(32, slow, slow)
-    print(f"a step took {step_s * 1e3:.0f} ms; its messages alone, by the formula, {formula_s * 1e3:.0f} ms: "
-          f"{step_s / formula_s:.2f} times as long")
+    print(f"a step took {step_s * 1e3:.0f} ms; its messages alone, by the formula,",
+          f"{formula_s * 1e3:.0f} ms: {step_s / formula_s:.2f} times as long")
 
 # %% [markdown]
 # Links are seldom alike. Let each row be a machine: two ranks with a fast link between them, and slow links from machine to
@@ -1576,8 +1673,9 @@ if run.state == "done":
 # %%
 many_tokens = 16 * width
 fast = Link("20 MB/s", "0.1 ms")
-asks = f"Rows at {fast}, columns at {slow}, {many_tokens:,} tokens: layers cut over the columns take how many times as long?"
-lab.predict("columns", asks, "times")
+asks = "layers cut over the columns take how many times as long?"
+speeds = f"Rows at {fast}, columns at {slow}"
+lab.predict("columns", f"{speeds}, {many_tokens:,} tokens: {asks}", "times")
 
 # %%
 def mesh_messages(fabric, batch, over):
@@ -1588,13 +1686,15 @@ def mesh_messages(fabric, batch, over):
         for size_bytes in payloads:
             all_reduce(group, torch.zeros(size_bytes // 8, dtype=torch.float64))
 
-machines = Nodes(2, inside=fast, between=slow, cards=2)  # a row is a machine; each rank has its own card
+# a row is a machine; each rank has its own card
+machines = Nodes(2, inside=fast, between=slow, cards=2)
 for batch in (32, many_tokens):
     took_s = {}
     for over, links in {"rows": (fast, slow), "columns": (slow, fast)}.items():
-        took_s[over] = simulate(mesh_messages, 4, args=(batch, over), nodes=machines).simulated_s
-        print(f"{batch:,} tokens, layers cut over the {over}: messages take {1e3 * took_s[over]:.0f} ms in a step; by the "
-              f"formula {1e3 * mesh_step_s(batch, *links):.0f} ms")
+        run = simulate(mesh_messages, 4, args=(batch, over), nodes=machines)
+        took_s[over], formula_s = run.simulated_s, mesh_step_s(batch, *links)
+        print(f"{batch:,} tokens, layers cut over the {over}: messages take",
+              f"{1e3 * took_s[over]:.0f} ms in a step; by the formula {1e3 * formula_s:.0f} ms")
     print(f"{batch:,} tokens: cut the layers over the {min(took_s, key=took_s.get)}")
 lab.measure("columns", took_s["columns"] / took_s["rows"])
 
@@ -1619,13 +1719,15 @@ def hybrid(x):
     (model(x[dist.get_rank()]) ** 2).mean().backward()
     return [tuple(p.to_local().shape) for p in model.parameters()]
 
-run = launch(hybrid, 4, args=(torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(1)),))
+x = torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(1))
+run = launch(hybrid, 4, args=(x,))
 weights_kb = sum(p.nbytes for p in mlp([16, 64, 16], seed=0).parameters()) / 1e3
 print(f"{weights_kb:.1f} kB of weights; of up {run[0][0]} on rank 0")
 for c in run.trace.collectives:
     if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
         among_ranks = " and ".join(map(str, c.ranks))
-        print(f"ranks {among_ranks}: {c.op.removesuffix('_single')}, into which rank 0 gives {c.size_bytes / 1e3:.1f} kB")
+        given = f"into which rank 0 gives {c.size_bytes / 1e3:.1f} kB"
+        print(f"ranks {among_ranks}: {c.op.removesuffix('_single')}, {given}")
 
 # %% [markdown]
 # Inside a row: the all-gather of the weights and the reduce-scatter of their gradients. Across rows: an all-reduce, of a shard
@@ -1640,9 +1742,12 @@ def on_a_mesh(steps=3):
 
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, RowwiseParallel, parallelize_module,
+    )
 
-    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # else it reports gathering in two goes
+    # else it reports gathering in two goes
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
     model = mlp([16, 64, 16], seed=0).append(nn.Tanh())
@@ -1656,7 +1761,8 @@ def on_a_mesh(steps=3):
                 if p.grad is not None:
                     p -= 0.1 * p.grad
                     p.grad = None
-    return [p.full_tensor().detach() for p in model.parameters()], [tuple(p.to_local().shape) for p in model.parameters()]
+    shapes = [tuple(p.to_local().shape) for p in model.parameters()]
+    return [p.full_tensor().detach() for p in model.parameters()], shapes
 
 # %%
 def mesh_images(replica):
@@ -1670,7 +1776,8 @@ for _ in range(3):
         p.data -= 0.1 * p.grad
         p.grad = None
 off = max(float((a - b.detach()).abs().max()) for a, b in zip(run[0][0], alone.parameters()))
-print(f"up {tuple(alone[0].weight.shape)}, on rank 0 {run[0][1][0]}; largest difference from one device {off:.0e}")
+print(f"up {tuple(alone[0].weight.shape)}, on rank 0 {run[0][1][0]};", end=" ")
+print(f"largest difference from one device {off:.0e}")
 
 # %% [markdown]
 # ## What you predicted, and what came out

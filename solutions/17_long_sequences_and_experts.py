@@ -5,7 +5,7 @@
 # that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
 # other ranks and back; and to say which way is faster for how many ranks.
 #
-# **Minutes:** 125 (two sittings: 55 up to “Heads dealt out”, then 70) · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02
+# **Minutes:** 135 (two sittings: 60 up to “Heads dealt out”, then 75) · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02
 # (all-to-all). Lab 12 helps.
 
 # %% [markdown]
@@ -39,7 +39,9 @@ work_ms = 20
 # %%
 lab, check = open_lab("17")
 if ranks < 2 or 8 % ranks:
-    raise ValueError(f"ranks = {ranks}: expected 2, 4 or 8, because eight heads are dealt out evenly")
+    raise ValueError(
+        f"ranks = {ranks}: expected 2, 4 or 8, because eight heads are dealt out evenly"
+    )
 
 # %% [markdown]
 # ## A sequence that does not fit
@@ -55,11 +57,18 @@ lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How 
 
 # %%
 lab.measure("scores", attention.score_bytes(lengths[3], 32) / 1e9)
-scores, rows = [(n, attention.score_bytes(n, 32)) for n in lengths], [(n, 2 * attention.block_bytes(n, 4096, 1)) for n in lengths]
+scores = [(n, attention.score_bytes(n, 32)) for n in lengths]
+rows = [(n, 2 * attention.block_bytes(n, 4096, 1)) for n in lengths]
 by, longer = scores[-1][1] / scores[0][1], lengths[-1] / lengths[0]
 figures.curves(
-    [figures.Curve("all scores, 32 heads", predicted=scores), figures.Curve("keys and values, width 4,096", predicted=rows)],
-    figures.answered("What grows faster than the sequence?", f"the scores: {by:,.0f} times for {longer:,.0f} times the tokens"),
+    [
+        figures.Curve("all scores, 32 heads", predicted=scores),
+        figures.Curve("keys and values, width 4,096", predicted=rows),
+    ],
+    figures.answered(
+        "What grows faster than the sequence?",
+        f"the scores: {by:,.0f} times for {longer:,.0f} times the tokens",
+    ),
     x="tokens", y="in one layer (bytes)", log=True, growth=True,
 )
 
@@ -85,7 +94,8 @@ q, k, v = torch.randn(3, 6, 4, dtype=torch.float64)
 right = F.softmax(q @ k.T / 2, dim=1) @ v
 halves = [F.softmax(q @ k[part].T / 2, dim=1) @ v[part] for part in (slice(0, 3), slice(3, 6))]
 print("the right rows, first column:      ", [round(x, 3) for x in right[:, 0].tolist()])
-print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) / 2)[:, 0].tolist()])
+mean = sum(halves) / 2
+print("averaged softmaxes, first column:  ", [round(x, 3) for x in mean[:, 0].tolist()])
 
 # %% [markdown]
 # A block with greater scores must weigh more. So keep three things for each block: for every query its greatest score
@@ -96,7 +106,7 @@ print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) 
 # %%
 # Set-up
 def block_scores(fabric, task, source, k):
-    """The scores of this rank's queries with the keys of rank `source`; −inf where the mask hides a key."""
+    """This rank's queries with the keys of rank `source`; −inf where the mask hides a key."""
     scores = task["q"] @ k.T / math.sqrt(k.shape[1])
     if task["causal"]:  # a query sees its own token and the earlier ones
         own, theirs = (torch.tensor(task["tokens"][rank]) for rank in (fabric.rank, source))
@@ -104,7 +114,7 @@ def block_scores(fabric, task, source, k):
     return scores
 
 def attend(fabric, task, source, k, v):
-    """This rank's queries over the block of rank `source`: m [own tokens, 1], s [own tokens, 1], o [own tokens, width]."""
+    """Own queries over the block of rank `source`: m, s [tokens, 1], o [tokens, width]."""
     scores = block_scores(fabric, task, source, k)
     m = scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     weights = torch.exp(scores - m)
@@ -121,9 +131,10 @@ def attend(fabric, task, source, k, v):
 # %%
 slow = Link("20 MB/s", "1 ms")
 way_ms = 1e3 * slow.seconds(2 * length // ranks * width * 8)
-asks = f"{ranks} ranks, {length} tokens, width {width}, float64. How many kB of keys and values does a rank send?"
-lab.predict("ring", asks, "kB")
-asks = f"{ranks} blocks of {work_ms} ms of work each; a block is {way_ms:.0f} ms on its way. How many ms does the ring take?"
+asks = f"{ranks} ranks, {length} tokens, width {width}, float64."
+lab.predict("ring", f"{asks} How many kB of keys and values does a rank send?", "kB")
+asks = f"{ranks} blocks of {work_ms} ms of work each; a block is {way_ms:.0f} ms on its way."
+asks += " How many ms does the ring take?"
 lab.predict("ring_ms", f"{asks} (in simulated time, where nothing else delays it)", "ms")
 
 # %% [markdown]
@@ -138,11 +149,11 @@ lab.predict("ring_ms", f"{asks} (in simulated time, where nothing else delays it
 # %% tags=["exercise:ring_attention"]
 # Exercise 17.1: exact attention, with keys and values that travel
 def ring_attention(fabric, task):
-    """Return this rank's rows of the attention over all ranks' tokens, [own tokens, width], whatever the size of the scores.
+    """Return this rank's rows of attention over all tokens, [own tokens, width], of any scores.
 
-    Each block of keys and values goes round the ring, in n − 1 hops to a neighbour, and is on its way while the rank works on
-    it. Besides the task's own block, a rank holds the block at hand and the next one. `attend` is called once for each block.
-    The task stays as it is.
+    Each block of keys and values goes round the ring, in n − 1 hops to a neighbour, and is on
+    its way while the rank works on it. Besides the task's own block, a rank holds the block at
+    hand and the next one. `attend` is called once for each block. The task stays as it is.
     """
     n, rank = fabric.world_size, fabric.rank
     k, v = task["k"], task["v"]
@@ -157,7 +168,8 @@ def ring_attention(fabric, task):
         else:
             new = torch.maximum(greatest, m)
             old_scale, scale = torch.exp(greatest - new), torch.exp(m - new)
-            greatest, total, rows = new, total * old_scale + s * scale, rows * old_scale + o * scale
+            greatest, total = new, total * old_scale + s * scale
+            rows = rows * old_scale + o * scale
         if handles:
             coming = len(task["tokens"][(source - 1) % n])
             k, v = (x.new_empty(coming, x.shape[1]) for x in (k, v))
@@ -197,15 +209,18 @@ def under_work(trace, rank=0):
 # %%
 at_work = in_a_row(ranks), False, work_ms / 1e3
 run = launch(on_ring, ranks, args=at_work, link=slow)
-whole = torch.randn(3, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(17))
+random = torch.Generator().manual_seed(17)
+whole = torch.randn(3, length, width, dtype=torch.float64, generator=random)
 if run.state == "done":
     off = (torch.cat(run.results) - F.scaled_dot_product_attention(*whole)).abs().max()
     print(f"largest difference from PyTorch's attention on one device: {off:.0e}")
     works_ms, ways_ms = ranks * work_ms, (ranks - 1) * way_ms
-    print(f"{works_ms} ms of work and {ways_ms:.0f} ms of way, one after the other {works_ms + ways_ms:.0f} ms")
+    both = f"one after the other {works_ms + ways_ms:.0f} ms"
+    print(f"{works_ms} ms of work and {ways_ms:.0f} ms of way, {both}")
     played = simulate(on_ring, ranks, args=at_work, link=slow)
     for where, of in (("on this machine", run), ("in simulated time", played)):
-        print(f"  {where} rank 0 works in {100 * under_work(of.trace):.0f} % of the time that its blocks are on their way")
+        part = f"{100 * under_work(of.trace):.0f} % of the time"
+        print(f"  {where} rank 0 works in {part} that its blocks are on their way")
 lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 lab.measure("ring_ms", 1e3 * played.simulated_s if run.state == "done" else None)
 figures.timeline(run)
@@ -230,8 +245,8 @@ figures.timeline(run)
 # the same part of all pairs that are left.
 
 # %%
-asks = f"{ranks} ranks with one stretch of tokens each, causal mask. How many times as long as with even work does it take?"
-lab.predict("idle", asks, "times")
+asks = f"{ranks} ranks with one stretch of tokens each, causal mask."
+lab.predict("idle", f"{asks} How many times as long as with even work does it take?", "times")
 
 # %%
 # Helper: the rounds of a causal ring, with their work declared
@@ -255,7 +270,8 @@ def seconds_of_rounds(tokens):
 row, even = seconds_of_rounds(in_a_row(ranks))
 lab.measure("idle", row / even)
 without = length**2 / ranks * 1e-6
-print(f"without a mask {without / even:.2f} times the time of even causal work, with it {row / even:.2f} times")
+print(f"without a mask {without / even:.2f} times the time of even causal work,", end=" ")
+print(f"with it {row / even:.2f} times")
 figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 
 # %% [markdown]
@@ -269,11 +285,12 @@ figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 # %% tags=["exercise:my_tokens"]
 # Exercise 17.2: which tokens a rank owns
 def my_tokens(rank, world_size, length):
-    """Return the numbers of this rank's tokens, from 0 to length − 1: a list, a range or a tensor.
+    """Return the numbers of this rank's tokens, from 0 to length − 1: a list, a range or a
+    tensor.
 
-    Every token has one owner, and a rank owns at most two tokens more than another. Under a causal mask each round of the
-    ring is equal work for every rank: if each has hundreds of tokens, all rounds together take at most 2 % longer than even
-    work.
+    Every token has one owner, and a rank owns at most two tokens more than another. Under a
+    causal mask each round of the ring is equal work for every rank: if each has hundreds of
+    tokens, all rounds together take at most 2 % longer than even work.
     """
     ### BEGIN SOLUTION
     return list(range(rank, length, world_size))
@@ -290,8 +307,9 @@ def dealt_out(n):
 
 mine = dealt_out(ranks)
 if mine:
-    print(f"your tokens: {seconds_of_rounds(mine)[0] / even:.3f} times the time of even causal work")
-figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else figures.not_yet("Exercise 17.2")
+    print(f"your tokens: {seconds_of_rounds(mine)[0] / even:.3f} times even causal work's time")
+run = simulate(declared_ring, ranks, args=(mine, 1e-6)) if mine else None
+figures.timeline(run) if run else figures.not_yet("Exercise 17.2")
 
 # %% [markdown]
 # Tokens dealt out one by one make a **striped** layout (Brandon and others, 2023); folded, with a part from the front
@@ -318,13 +336,13 @@ if run.state == "done" and mine:
 # all-to-all brings the rows back.
 
 # %%
-asks = f"{ranks} ranks: divide a rank's bytes in the ring by its bytes with heads dealt out. What do you get?"
-lab.predict("heads", asks, "times")
+asks = f"{ranks} ranks: divide a rank's bytes in the ring by its bytes with heads dealt out."
+lab.predict("heads", f"{asks} What do you get?", "times")
 
 # %%
 # Set-up
 def exchange(fabric, parts, came):
-    """parts[r] goes to rank r, and came[r], of the right shape, is filled from rank r. Returns `came`."""
+    """parts[r] goes to rank r; came[r], of the right shape, comes from it. Returns `came`."""
     n, me = fabric.world_size, fabric.rank
     came[me].copy_(parts[me])
     handles = [fabric.isend(parts[(me + k) % n], to=(me + k) % n) for k in range(1, n)]
@@ -352,13 +370,15 @@ def heads_dealt_out(fabric, heads, work_s=0.0):
     return torch.cat(home, dim=1).reshape(len(home[0]), width)
 
 # %%
-ring, turned = launch(on_ring, ranks, args=(in_a_row(ranks),)), launch(heads_dealt_out, ranks, args=(8,))
+ring = launch(on_ring, ranks, args=(in_a_row(ranks),))
+turned = launch(heads_dealt_out, ranks, args=(8,))
 split = [x.view(length, 8, -1).transpose(0, 1) for x in whole]
 right = F.scaled_dot_product_attention(*split).transpose(0, 1).reshape(length, width)
-print(f"heads dealt out: largest difference from one device {(torch.cat(turned.results) - right).abs().max():.0e}")
-by_formula = attention.bytes_heads(ranks, length, width, 8)
-print(f"each rank sends {turned.trace.sent_bytes(0) / 1e3:.0f} kB, by formula {by_formula / 1e3:.0f} kB")
-lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ring.state == "done" else None)
+off = (torch.cat(turned.results) - right).abs().max()
+print(f"heads dealt out: largest difference from one device {off:.0e}")
+sent, by_formula = turned.trace.sent_bytes(0), attention.bytes_heads(ranks, length, width, 8)
+print(f"each rank sends {sent / 1e3:.0f} kB, by formula {by_formula / 1e3:.0f} kB")
+lab.measure("heads", ring.trace.sent_bytes(0) / sent if ring.state == "done" else None)
 figures.links(turned)
 
 # %% [markdown]
@@ -372,7 +392,8 @@ figures.links(turned)
 # key heads than ranks? Then a key head goes to every rank that has one of its query heads.
 
 # %%
-asks = f"8 query heads, 2 key and value heads, {ranks} ranks: divide the bytes that a rank sends by those with 8 key heads."
+asks = f"8 query heads, 2 key and value heads, {ranks} ranks:"
+asks += " divide the bytes that a rank sends by those with 8 key heads."
 lab.predict("grouped", asks, "")
 
 # %%
@@ -397,11 +418,13 @@ bytes_of = {}
 for kv_heads in (8, 2):
     run = launch(grouped, ranks, args=(kv_heads,))
     q, k, v = split[0], split[1][:kv_heads], split[2][:kv_heads]
-    right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(0, 1).reshape(length, width)
-    off, bytes_of[kv_heads] = (torch.cat(run.results) - right).abs().max(), run.trace.sent_bytes(0)
+    right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(0, 1)
+    off = (torch.cat(run.results) - right.reshape(length, width)).abs().max()
+    bytes_of[kv_heads] = run.trace.sent_bytes(0)
     round_bytes = ring.trace.sent_bytes(0) * kv_heads / 8 if ring.state == "done" else math.nan
-    print(f"{kv_heads} key heads: {off:.0e} from one device; a rank sends {bytes_of[kv_heads] / 1e3:.0f} kB, "
-          f"and {round_bytes / 1e3:.0f} kB round the ring, where keys and values alone travel")
+    print(f"{kv_heads} key heads: {off:.0e} from one device;",
+          f"a rank sends {bytes_of[kv_heads] / 1e3:.0f} kB, and {round_bytes / 1e3:.0f} kB",
+          "round the ring, where keys and values alone travel")
 lab.measure("grouped", bytes_of[2] / bytes_of[8])
 
 # %% [markdown]
@@ -419,15 +442,17 @@ lab.measure("grouped", bytes_of[2] / bytes_of[8])
 # %% tags=["exercise:attention_seconds"]
 # Exercise 17.3: seconds of both ways
 def attention_seconds(layer):
-    """Return (seconds round the ring, seconds with heads dealt out) of one layer's attention, forwards.
+    """Return (seconds round the ring, seconds with heads dealt out) of one layer's attention,
+    forwards.
 
-    Ring: in each round but the last a block is on its way under the work on it; keys and values leave together. Heads:
-    queries, keys and values leave together, then comes the work, then the rows go back. Where the ranks do not divide the
-    heads: math.inf.
+    Ring: in each round but the last a block is on its way under the work on it; keys and values
+    leave together. Heads: queries, keys and values leave together, then comes the work, then
+    the rows go back. Where the ranks do not divide the heads: math.inf.
     """
     n = layer["ranks"]
     ### BEGIN SOLUTION
-    rows_bytes = layer["tokens"] / n * layer["heads"] * layer["head_width"] * layer["item_bytes"]
+    row_bytes = layer["heads"] * layer["head_width"] * layer["item_bytes"]
+    rows_bytes = layer["tokens"] / n * row_bytes
     alpha, rows_s = layer["latency_s"], rows_bytes / layer["bytes_per_s"]
     block_s = layer["work_s"] / n**2
     ring = (n - 1) * max(block_s, alpha + 2 * rows_s) + block_s
@@ -447,10 +472,12 @@ check.attention_seconds(attention_seconds)
 # And how long does the ring hide all that it sends?
 
 # %%
-far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
+far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2}
+far_layer |= {"latency_s": 5e-6, "bytes_per_s": 50e9}
 far_layer["work_s"] = 4 * 131_072**2 * 32 * 128 / 400e12
 counts = ", ".join(map(str, far_ranks))
-lab.predict("turn", f"From which of {counts} ranks on does the ring take longer than its work alone (by more than 1 %)?", "ranks")
+asks = f"From which of {counts} ranks on does the ring take longer than its work alone"
+lab.predict("turn", f"{asks} (by more than 1 %)?", "ranks")
 
 # %%
 # Helper: both ways with their work declared, and tensors that have only shapes
@@ -489,27 +516,35 @@ for n in far_ranks:
         ("heads dealt out", far_heads, (rows_bytes // n**2, far_layer["work_s"] / n)),
     ):
         if name == "round the ring" or n <= far_layer["heads"]:
-            played[name].append((n, simulate(fn, n, args=args, link=far, most_messages=40_000).simulated_s))
-    times_ms = [f"{name} {points[-1][1] * 1e3:.2f} ms" for name, points in played.items() if points[-1][0] == n]
+            run = simulate(fn, n, args=args, link=far, most_messages=40_000)
+            played[name].append((n, run.simulated_s))
+    last = {name: points[-1] for name, points in played.items()}
+    times_ms = [f"{name} {s * 1e3:.2f} ms" for name, (k, s) in last.items() if k == n]
     print(f"{n:5,} ranks: {', '.join(times_ms)}", flush=True)
 
 # %%
 predicted = {name: [] for name in played}
 for n in far_ranks:
-    both = launch(lambda fabric, layer: attention_seconds(layer), 1, args=(far_layer | {"ranks": n},))
+    layer = far_layer | {"ranks": n}
+    both = launch(lambda fabric, layer: attention_seconds(layer), 1, args=(layer,))
     for name, seconds in zip(predicted, both[0] if both.state == "done" else ()):
         if seconds < math.inf:
             predicted[name].append((n, seconds))
 work_alone = [(n, far_layer["work_s"] / n) for n in far_ranks]
-slower = [n for (n, seconds), (_, work) in zip(played["round the ring"], work_alone) if seconds > 1.01 * work]
+pairs = zip(played["round the ring"], work_alone)
+slower = [n for (n, seconds), (_, work) in pairs if seconds > 1.01 * work]
 lab.measure("turn", slower[0] if slower else None)
 best, best_s = min(played["round the ring"], key=lambda point: point[1])
 last, last_s = played["round the ring"][-1]
-print(f"the ring takes least on {best:,} ranks, {1e3 * best_s:.2f} ms; on {last:,} it takes {1e3 * last_s:.2f} ms")
+print(f"the ring takes least on {best:,} ranks, {1e3 * best_s:.2f} ms;", end=" ")
+print(f"on {last:,} it takes {1e3 * last_s:.2f} ms")
 figures.curves(
-    [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
+    [figures.Curve(name, predicted=predicted[name], simulated=played[name]) for name in played]
     + [figures.Curve("the work alone", predicted=work_alone)],
-    figures.answered("On how many ranks is dealing out heads faster than the ring?", faster_with_heads(played)),
+    figures.answered(
+        "On how many ranks is dealing out heads faster than the ring?",
+        faster_with_heads(played),
+    ),
     x="ranks", y="time of a layer's attention (s)", log=True,
 )
 
@@ -558,19 +593,25 @@ lab.predict(
 # %% tags=["exercise:to_experts"]
 # Exercise 17.4: tokens to experts, and home again
 def to_experts(fabric, task, work):
-    """Return (y, dropped): the row of each of this rank's tokens, in its place, and the places of the dropped tokens.
+    """Return (y, dropped): each own token's row, in its place, and the dropped tokens' places.
 
-    task["x"] [own tokens, width]; task["chosen"], a list, the expert of each, which lives on the rank of that number.
-    `work(rows)` is this rank's expert, called once, on the rows of all ranks; it returns rows of the same shape. (Where no row
-    came, it need not be called.) An expert takes the first task["capacity"] tokens of a rank (None: all); a dropped one does
-    not travel, and its row is zero. `dropped` is a list or a tensor, in any order. The task stays as it is.
+    task["x"] [own tokens, width]; task["chosen"], a list, the expert of each, which lives on
+    the rank of that number. `work(rows)` is this rank's expert, called once, on the rows of all
+    ranks; it returns rows of the same shape. (Where no row came, it need not be called.) An
+    expert takes the first task["capacity"] tokens of a rank (None: all); a dropped one does not
+    travel, and its row is zero. `dropped` is a list or a tensor, in any order. The task stays
+    as it is.
     """
     x, n = task["x"], fabric.world_size
     ### BEGIN SOLUTION
-    places = [[place for place, expert in enumerate(task["chosen"]) if expert == rank] for rank in range(n)]
+    places = [[] for _ in range(n)]
+    for place, expert in enumerate(task["chosen"]):
+        places[expert].append(place)
     places = [own[: task["capacity"]] for own in places]
-    counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], [torch.tensor([0]) for _ in range(n)])
-    came = exchange(fabric, [x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts])
+    mine = [torch.tensor([len(own)]) for own in places]
+    counts = exchange(fabric, mine, [torch.tensor([0]) for _ in range(n)])
+    room = [x.new_empty(int(many), x.shape[1]) for many in counts]
+    came = exchange(fabric, [x[own] for own in places], room)
     made = work(torch.cat(came)).split([len(rows) for rows in came])
     home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])
     y = torch.zeros_like(x)
@@ -606,8 +647,10 @@ run = launch(mixed, ranks, args=(0.0,))
 if run.state == "done":
     for rank, got in enumerate(run.results):
         task = mixture_task(rank, ranks)
-        right = torch.stack([(x @ expert_weight(e).T).tanh() for x, e in zip(task["x"], task["chosen"])])
-        print(f"rank {rank}: largest difference from one device {(got - right).abs().max():.0e}")
+        pairs = zip(task["x"], task["chosen"])
+        right = torch.stack([(x @ expert_weight(e).T).tanh() for x, e in pairs])
+        off = (got - right).abs().max()
+        print(f"rank {rank}: largest difference from one device {off:.0e}")
 lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 figures.links(run)
 
@@ -634,10 +677,12 @@ once, run = run, launch(two_experts, max(2, ranks))
 if run.state == "done":
     for rank, (got, chosen, p) in enumerate(run.results):
         x = mixture_task(rank, ranks)["x"]
-        made = torch.stack([(x @ expert_weight(expert).T).tanh() for expert in range(max(2, ranks))])
+        made = torch.stack([(x @ expert_weight(e).T).tanh() for e in range(max(2, ranks))])
         right = sum(p[:, k, None] * made[chosen[:, k], torch.arange(len(x))] for k in (0, 1))
-        print(f"rank {rank}: largest difference from one device {(got - right).abs().max():.0e}")
-    print(f"two experts a token: {run.trace.total_bytes() / once.trace.total_bytes():.2f} times the bytes of one")
+        off = (got - right).abs().max()
+        print(f"rank {rank}: largest difference from one device {off:.0e}")
+    more = run.trace.total_bytes() / once.trace.total_bytes()
+    print(f"two experts a token: {more:.2f} times the bytes of one")
 
 # %% [markdown]
 # And if half of all tokens want expert 0, whatever they are?
@@ -654,8 +699,11 @@ figures.links(run)
 # %%
 most = experts.capacity(256, ranks, 1.25)
 lab.predict(
-    "dropped", f"Capacity 1.25 even shares: an expert takes at most {most} of a rank's 256 tokens. Half of all tokens want "
-    f"expert 0; the others want all {ranks} experts equally often, expert 0 too. How many % of all tokens are dropped?", "%",
+    "dropped",
+    f"Capacity 1.25 even shares: an expert takes at most {most} of a rank's 256 tokens. Half of"
+    f" all tokens want expert 0; the others want all {ranks} experts equally often, expert 0"
+    " too. How many % of all tokens are dropped?",
+    "%",
 )
 
 # %%
@@ -676,10 +724,14 @@ figures.timeline(free)
 for name, run in (("without", free), ("with", held)):
     if run.state == "done":
         works = [span for span in run.trace.spans if span.declared]
-        hot, *others = (1e3 * sum(s.end_s - s.start_s for s in works if s.rank == rank) for rank in range(ranks))
-        longest = max(others)
-        said = f"they wait {hot - longest:.0f} ms" if hot > 1.1 * longest else "they work about as long"
-        print(f"{name} a capacity expert 0 works {hot:.0f} ms, the others up to {longest:.0f} ms: {said}")
+        works_ms = [0.0] * ranks
+        for one in works:
+            works_ms[one.rank] += 1e3 * (one.end_s - one.start_s)
+        hot, longest = works_ms[0], max(works_ms[1:])
+        waits = f"they wait {hot - longest:.0f} ms"
+        said = waits if hot > 1.1 * longest else "they work about as long"
+        print(f"{name} a capacity expert 0 works {hot:.0f} ms,",
+              f"the others up to {longest:.0f} ms: {said}")
 figures.timeline(held)
 
 # %% [markdown]
@@ -789,21 +841,24 @@ curves = []
 for name, seen in trained.items():
     if seen:
         shown = sorted({*range(0, steps, math.ceil(steps / 15)), steps - 1})
-        by_step = {step: of_routers(name, 1, step) for step in shown}
-        curves.append(figures.Curve(name, [(step, median(shares)) for step, shares in by_step.items()]))
+        points = [(step, median(of_routers(name, 1, step))) for step in shown]
+        curves.append(figures.Curve(name, points))
 figures.curves(
-    curves or [figures.Curve("Exercise 17.4")], figures.answered("Do routers become even by themselves?", evenness()),
+    curves or [figures.Curve("Exercise 17.4")],
+    figures.answered("Do routers become even by themselves?", evenness()),
     x="steps", y="hottest expert, in even shares",
 )
 
 # %%
 for name, seen in trained.items():
     if seen:
-        more, uneven = sum(run[-1][1] > 1.05 * run[0][1] for run in seen), [run for run in seen if run[0][1] > 1.25]
-        print(f"{name}: the hottest expert has {spread(of_routers(name, 1, 0))} even shares at first,")
-        print(f"  {spread(of_routers(name, 1))} in the end: chosen more often still by {more} of {len(seen)} routers.")
-        stayed = sum(run[-1][1] > 1.25 for run in uneven)
-        print(f"  Over 1.25 even shares at first: {len(uneven)} of {len(seen)}; of these still so in the end: {stayed}.")
+        more = sum(run[-1][1] > 1.05 * run[0][1] for run in seen)
+        uneven = [run for run in seen if run[0][1] > 1.25]
+        first, last = spread(of_routers(name, 1, 0)), spread(of_routers(name, 1))
+        print(f"{name}: the hottest expert has {first} even shares at first,")
+        print(f"  {last} in the end: chosen more often still by {more} of {len(seen)} routers.")
+        print(f"  Over 1.25 even shares at first: {len(uneven)} of {len(seen)};", end=" ")
+        print(f"of these still so in the end: {sum(run[-1][1] > 1.25 for run in uneven)}.")
         print(f"  Loss in the end: {spread(of_routers(name, 0))}")
 
 # %% [markdown]
@@ -835,17 +890,17 @@ for name, seen in trained.items():
 # So they travel with $K$ and $V$, each rank adds its part, and a last hop takes them home. $K$ and $V$ need not go home.
 
 # %%
-asks = f"{ranks} ranks: divide the bytes that a rank sends backwards by those that it sends forwards. What do you get?"
-lab.predict("backward", asks, "times")
+asks = "divide the bytes that a rank sends backwards by those that it sends forwards"
+lab.predict("backward", f"{ranks} ranks: {asks}. What do you get?", "times")
 
 # %%
 # Set-up
 def weights_again(fabric, task, source, k):
-    """P, the softmax's weights of this rank's queries on the keys of rank `source`, from what the forward pass kept."""
+    """P, the softmax's weights of own queries on rank `source`'s keys, from what was kept."""
     return torch.exp(block_scores(fabric, task, source, k) - task["log_sum"])
 
 def pass_on(fabric, block, rows):
-    """Send the tensors of `block` to the next rank; return those of the rank before, which have so many rows."""
+    """Send the tensors of `block` on; return those of the rank before, with `rows` rows."""
     n = fabric.world_size
     if n == 1:
         return block
@@ -869,10 +924,12 @@ def pass_on(fabric, block, rows):
 # %% tags=["exercise:ring_backward"]
 # Exercise 17.5: the ring, backwards (optional)
 def ring_backward(fabric, task):
-    """Return (dq, dk, dv): the gradients of this rank's own queries, keys and values, in their shapes and dtype.
+    """Return (dq, dk, dv): the gradients of this rank's own queries, keys and values, in their
+    shapes and dtype.
 
-    Each block of keys and values goes round the ring as before, in n − 1 hops to a neighbour. The block's gradients travel
-    too: each rank adds its part, and they are home after n hops at most. The task stays as it is.
+    Each block of keys and values goes round the ring as before, in n − 1 hops to a neighbour.
+    The block's gradients travel too: each rank adds its part, and they are home after n hops at
+    most. The task stays as it is.
     """
     n, rank = fabric.world_size, fabric.rank
     q, k, v, grad = (task[name] for name in ("q", "k", "v", "grad"))
@@ -914,13 +971,15 @@ def on_ring_back(fabric, tokens, kept):
 dealt, (right, kept) = mine or in_a_row(ranks), one_device()
 backward, more = launch(on_ring_back, ranks, args=(dealt, kept)), None
 if backward.state == "done":
-    for name, whole_gradient, parts in zip(("queries", "keys", "values"), right, zip(*backward.results)):
+    names = "queries", "keys", "values"
+    for name, whole_gradient, parts in zip(names, right, zip(*backward.results)):
         off = (torch.cat(parts) - whole_gradient[sum(dealt, [])]).abs().max()
         print(f"gradient of the {name}: largest difference from one device {off:.0e}")
 if backward.state == ring.state == "done":
     more = backward.trace.sent_bytes(0) / ring.trace.sent_bytes(0)
     print(f"a rank sends {more:.2f} times its bytes of the forward pass;")
-    print(f"  n − 1 hops of K and V, n of dK and dV: (2n − 1)/(n − 1) = {(2 * ranks - 1) / (ranks - 1):.2f} times")
+    by_formula = (2 * ranks - 1) / (ranks - 1)
+    print(f"  n − 1 hops of K and V, n of dK and dV: (2n − 1)/(n − 1) = {by_formula:.2f} times")
 lab.measure("backward", more)
 figures.links(backward)
 
@@ -942,12 +1001,13 @@ figures.links(backward)
 
 # %%
 tokens, wide, n, stage_layers = 131_072, 8_192, 8, 12
+rows_bytes = tokens * wide * 2
 sent = {
     "tensor: two all-reduces of the tokens' rows": 2 * 2 * (n - 1) / n * tokens * wide * 2,
     "ring of keys and values": attention.bytes_ring(n, tokens, wide),
     "heads dealt out": attention.bytes_heads(n, tokens, wide),
     "experts: there and back": 2 * (n - 1) / n * tokens / n * wide * 2,
-    f"pipeline: rows to the next stage, a {stage_layers}th of them": tokens * wide * 2 / stage_layers,
+    f"pipeline: rows to the next stage, a {stage_layers}th of them": rows_bytes / stage_layers,
 }
 for name, size in sorted(sent.items(), key=lambda row: -row[1]):
     print(f"{size / 1e6:7,.0f} MB  {name}")
