@@ -5,7 +5,7 @@
 # each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
 # sum does to its last digits.
 #
-# **Minutes:** 165 (two sittings: 65 up to “Round a ring”, then 100) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
+# **Minutes:** 170 (two sittings: 65 up to “Round a ring”, then 105) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
 # `recv`), PyTorch on one device.
 
 # %% [markdown]
@@ -71,7 +71,8 @@ print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
 # %% tags=["exercise:parameter_server"]
 # Exercise 6.1: a parameter server
 def parameter_server(fabric, x):
-    """Every other rank sends x to rank 0, which adds them to its own and sends the sum back to each.
+    """Every other rank sends x to rank 0, which adds them to its own and sends the sum back to
+    each.
 
     Returns the sum on every rank. A rank that is alone returns x.
     """
@@ -155,7 +156,7 @@ for n in worlds:
 # %%
 # Set-up
 def split(length, parts):
-    """[(start, stop), …]: slices that follow each other; their lengths differ by one at most."""
+    """[(start, stop), …]: slices that follow each other; lengths differ by one at most."""
     edges = [length * k // parts for k in range(parts + 1)]
     return list(zip(edges, edges[1:]))
 
@@ -176,9 +177,11 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 # %% tags=["exercise:sharded_parameter_server"]
 # Exercise 6.2: a sharded parameter server
 def sharded_parameter_server(fabric, x):
-    """Rank k receives chunk k of x from every other rank, adds up, and sends the sum back to all.
+    """Rank k receives chunk k of x from every other rank, adds up, and sends the sum back to
+    all.
 
-    All ranks serve at once, with at most two messages of one chunk on every link. Returns the whole sum on every rank.
+    All ranks serve at once, with at most two messages of one chunk on every link. Returns the
+    whole sum on every rank.
     """
     ### BEGIN SOLUTION
     n, rank = fabric.world_size, fabric.rank
@@ -242,7 +245,8 @@ figures.links(run)
 # %% tags=["exercise:reduce_scatter"]
 # Exercise 6.3: reduce-scatter round the ring
 def reduce_scatter(fabric, x):
-    """Adds up x in place, in n - 1 steps: in each, every rank sends a chunk to the right while one comes from the left.
+    """Adds up x in place, in n - 1 steps: in each, every rank sends a chunk to the right while
+    one comes from the left.
 
     Returns (start, stop): the slice of x in which this rank now holds the sum over all ranks.
     """
@@ -298,7 +302,8 @@ figures.messages(run)
 # %% tags=["exercise:all_gather"]
 # Exercise 6.4: all-gather round the ring
 def all_gather(fabric, x, bounds):
-    """Rank r owns x[start:stop] with (start, stop) = bounds[r]; the rest of its x is filled in, in place.
+    """Rank r owns x[start:stop] with (start, stop) = bounds[r]; the rest of its x is filled in,
+    in place.
 
     n - 1 steps: in each, every rank sends a slice to the right while one comes from the left.
     """
@@ -327,7 +332,8 @@ check.all_gather(all_gather)
 def ring_all_reduce(fabric, x):
     """Leaves the sum over all ranks in x, in place.
 
-    In 2(n - 1) steps every rank sends a chunk to one neighbour while one comes from the other: 2(n - 1)/n of x in all.
+    In 2(n - 1) steps every rank sends a chunk to one neighbour while one comes from the other:
+    2(n - 1)/n of x in all.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -461,7 +467,8 @@ lab.predict("late_wait", "With 4 kB all sums come out right. With 4 MB, what % o
 for size_bytes in (4_000, 4_000_000):
     equal_chunks = size_bytes // 4 // ranks * ranks
     wrong = launch(waits_too_late, ranks, args=(equal_chunks,)).results
-    print(f"{size_bytes:,} bytes: wrong sums by rank, in %: {[round(share) for share in wrong]}")
+    shares = [round(share) for share in wrong]
+    print(f"{size_bytes:,} bytes: wrong sums by rank, in %: {shares}")
 lab.measure("late_wait", sum(wrong) / ranks)
 
 # %% [markdown]
@@ -483,7 +490,8 @@ lab.measure("late_wait", sum(wrong) / ranks)
 
 # %%
 n = max(worlds)
-lab.predict("ring_bytes", f"{n} ranks: how many times the tensor does a rank of the ring send?", "times")
+asks = f"{n} ranks: how many times the tensor does a rank of the ring send?"
+lab.predict("ring_bytes", asks, "times")
 
 # %%
 def busiest(all_reduce, n, length=8400):
@@ -500,11 +508,14 @@ lab.measure("ring_bytes", ring[-1][1])
 answer = None
 if ring[-1][1] and server[-1][1]:
     by_server, by_ring = [points[-1][1] / points[0][1] for points in (server, ring)]
-    answer = f"from {worlds[0]} to {n} ranks: one server {by_server:.2g} times, ring {by_ring:.2g} times"
+    grown = f"one server {by_server:.2g} times, ring {by_ring:.2g} times"
+    answer = f"from {worlds[0]} to {n} ranks: {grown}"
 every = range(2, max(worlds) + 1)
 figures.curves(
     [
-        figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
+        figures.Curve(
+            "one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]
+        ),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
     figures.answered("How does the busiest rank's load grow with the number of ranks?", answer),
@@ -553,11 +564,8 @@ def lap(fabric, all_reduce, size_bytes):
 # their rounds overlap, or if their medians are less than a twentieth apart.
 
 # %%
-contestants = {
-    "one server": parameter_server,
-    "sharding": sharded_parameter_server,
-    "your ring": ring_all_reduce,
-}
+contestants = {"one server": parameter_server, "sharding": sharded_parameter_server}
+contestants["your ring"] = ring_all_reduce
 
 def race(n, sizes, link=None, contestants=contestants, rounds=rounds):
     """{name: [the seconds of all rounds, for each size]}; None for what is not written yet."""
@@ -572,16 +580,18 @@ def race(n, sizes, link=None, contestants=contestants, rounds=rounds):
         every = [slowest(lap, name) for lap in range(size, len(sizes) * rounds, len(sizes))]
         return None if None in every else every
 
-    return {name: [of_size(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+    every_k = range(len(sizes))
+    return {name: [of_size(k, i) for k in every_k] for i, name in enumerate(contestants)}
 
 def middle(seconds):
     """The median of some rounds; None for what is not written yet."""
     return seconds and statistics.median(seconds)
 
 def winners(laps):
-    """The names with the least median, of {name: seconds of all rounds}, and all that tie with it."""
+    """The names with the least median, of {name: seconds of all rounds}, and all that tie."""
     best = min(laps.values(), key=middle)
-    return [name for name, own in laps.items() if min(own) <= max(best) or middle(own) <= 1.05 * middle(best)]
+    near = 1.05 * middle(best)
+    return [name for name, own in laps.items() if min(own) <= max(best) or middle(own) <= near]
 
 # %%
 formulas = {
@@ -592,7 +602,8 @@ formulas = {
 n = max(worlds)
 lab.predict(
     "race",
-    f"{n} ranks, {large_bytes / 1e6:g} MB: how many times as long as your ring does one server take?",
+    f"{n} ranks, {large_bytes / 1e6:g} MB: how many times as long as your ring does one server"
+    " take?",
     "times",
 )
 
@@ -601,19 +612,18 @@ results = {}
 for n in worlds:
     print(f"{n} ranks, {rounds} rounds …", flush=True)
     results[n] = {name: laps for name, (laps,) in race(n, [large_bytes], slow).items()}
-bars = [
-    figures.Timing(
-        name, middle(laps), formulas[name](n, large_bytes, slow), n, repeats_s=laps or ()
-    )
-    for n in worlds
-    for name, laps in results[n].items()
-]
+bars = []
+for n in worlds:
+    for name, laps in results[n].items():
+        by_formula = formulas[name](n, large_bytes, slow)
+        bars.append(figures.Timing(name, middle(laps), by_formula, n, repeats_s=laps or ()))
 
 answer = None
 if all(bar.measured_s for bar in bars):
     few, many = min(worlds), max(worlds)
     ahead = {n: winners(results[n]) for n in (few, many)}
-    said = {n: "all tie" if len(ahead[n]) == len(contestants) else " and ".join(ahead[n]) for n in ahead}
+    said = {n: " and ".join(names) for n, names in ahead.items()}
+    said |= {n: "all tie" for n, names in ahead.items() if len(names) == len(contestants)}
     gain = middle(results[many]["one server"]) / min(map(middle, results[many].values()))
     answer = f"no: {said[many]}, {gain:.2g} times as fast as one server"
     if "one server" in ahead[many]:
@@ -622,7 +632,11 @@ if all(bar.measured_s for bar in bars):
         answer = f"yes, {few} ranks: {said[few]}; {many}: {said[many]}"
 figures.race(
     bars,
-    figures.answered("Large tensors, slow links: who is fastest, and does that change with the number of ranks?", answer),
+    figures.answered(
+        "Large tensors, slow links: who is fastest, and does that change with the number of"
+        " ranks?",
+        answer,
+    ),
 )
 
 # %%
@@ -650,7 +664,11 @@ figures.predicted(lab, ["race"])
 
 # %%
 n = max(worlds)
-lab.predict("busbw", f"{n} ranks, cards of 20 MB/s: which bus bandwidth did your ring reach in that race?", "MB/s")
+lab.predict(
+    "busbw",
+    f"{n} ranks, cards of 20 MB/s: which bus bandwidth did your ring reach in that race?",
+    "MB/s",
+)
 
 # %%
 print("ranks  all-reduce   algbw (MB/s)  busbw (MB/s)")
@@ -658,7 +676,8 @@ busbw = {}
 for n in worlds:
     for name, laps in results[n].items():
         if seconds := middle(laps):
-            algbw, busbw[n, name] = large_bytes / seconds / 1e6, cost.bus_bandwidth(n, large_bytes, seconds) / 1e6
+            algbw = large_bytes / seconds / 1e6
+            busbw[n, name] = cost.bus_bandwidth(n, large_bytes, seconds) / 1e6
             print(f"{n:5}  {name:10} {algbw:14.1f} {busbw[n, name]:13.1f}")
 lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 
@@ -696,25 +715,37 @@ lab.predict(
 # %%
 real = {}
 for n in worlds:
-    real[n] = {name: middle(laps) for name, (laps,) in race(n, [4 * elements], slow, in_simulation).items()}
+    raced = race(n, [4 * elements], slow, in_simulation)
+    real[n] = {name: middle(laps) for name, (laps,) in raced.items()}
 print("real runs are done; now simulated ones", flush=True)
-simulated = {name: [(n, simulated_s(fn, n, slow)) for n in simulated_worlds] for name, fn in in_simulation.items()}
+simulated = {
+    name: [(n, simulated_s(fn, n, slow)) for n in simulated_worlds]
+    for name, fn in in_simulation.items()
+}
 lead = times(simulated["one server"][-1][1], simulated["your ring"][-1][1])
 lab.measure("thousand", lead)
 for name, points in simulated.items():
     for n, seconds in points[: len(worlds)]:
         beside = f"{real[n][name]:.4f} s real" if n in real and seconds else "not run here"
-        print(f"{name}, {n} ranks:", f"{seconds:.4f} s simulated, {beside}" if seconds else "not yet")
+        told = f"{seconds:.4f} s simulated, {beside}" if seconds else "not yet"
+        print(f"{name}, {n} ranks:", told)
 
 # %%
 answer = None
 if lead:
-    apart = [abs(real[n][name] / dict(simulated[name])[n] - 1) for n in worlds for name in in_simulation]
-    answer = f"{100 * max(apart):.0f} % apart at most; at {simulated_worlds[-1]:,} ranks {lead:.2g} times as fast"
+    played = {name: dict(points) for name, points in simulated.items()}
+    apart = [abs(real[n][name] / played[name][n] - 1) for n in worlds for name in played]
+    end = f"at {simulated_worlds[-1]:,} ranks {lead:.2g} times as fast"
+    answer = f"{100 * max(apart):.0f} % apart at most; {end}"
 figures.curves(
-    [figures.Curve(name, [(n, real[n][name]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
+    [
+        figures.Curve(name, [(n, real[n][name]) for n in worlds], simulated=simulated[name])
+        for name in in_simulation
+    ],
     figures.answered(
-        f"Do real and simulated ranks agree, and what becomes of the ring's lead at {simulated_worlds[-1]:,} ranks?", answer
+        "Do real and simulated ranks agree, and what becomes of the ring's lead at"
+        f" {simulated_worlds[-1]:,} ranks?",
+        answer,
     ),
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
@@ -728,13 +759,20 @@ figures.curves(
 def thousand(largest_world=64, bandwidth="20 MB/s", latency="100 µs"):
     link = Link(bandwidth, latency)
     ladder = [n for n in simulated_worlds if n <= largest_world]
-    rows = {name: [(n, simulated_s(fn, n, link)) for n in ladder] for name, fn in in_simulation.items()}
+    rows = {
+        name: [(n, simulated_s(fn, n, link)) for n in ladder]
+        for name, fn in in_simulation.items()
+    }
     return figures.curves(
         [figures.Curve(name, simulated=points) for name, points in rows.items()],
-        f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
+        f"Simulated, {bandwidth} and {latency}: who is ahead?",
+        x="ranks", y="time of an all-reduce (s)", log=True,
     )
 
-knobs(thousand, largest_world=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 µs", "100 µs", "10 ms"])
+knobs(
+    thousand, largest_world=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"],
+    latency=["1 µs", "100 µs", "10 ms"],
+)
 
 # %% [markdown]
 # ## Small messages
@@ -747,7 +785,8 @@ far = Link("20 MB/s", "20 ms")
 n = max(worlds)
 lab.predict(
     "small",
-    f"{n} ranks, {small_bytes:,} bytes, 20 ms: how many times as long as one server does your ring take?",
+    f"{n} ranks, {small_bytes:,} bytes, 20 ms: how many times as long as one server does your"
+    " ring take?",
     "times",
 )
 
@@ -790,7 +829,9 @@ print(f"by the formulas they cross at {formula_bytes / 1e3:.0f} kB")
 figures.predicted(lab, ["small", "crossing"])
 
 # %%
-every_size = sorted({*sizes, *(sizes[0] * (sizes[-1] / sizes[0]) ** (k / 60) for k in range(61))})
+every_size = sorted(
+    {*sizes, *(sizes[0] * (sizes[-1] / sizes[0]) ** (k / 60) for k in range(61))}
+)
 answer = None
 if None not in sweep["one server"] + sweep["your ring"]:
     overtakes = "at none of these sizes"
@@ -802,12 +843,16 @@ if None not in sweep["one server"] + sweep["your ring"]:
 figures.curves(
     [
         figures.Curve(
-            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in every_size],
+            name, list(zip(sizes, sweep[name])),
+            [(m, formulas[name](n, m, far)) for m in every_size],
             repeats={m: laps for m, laps in zip(sizes, swept[name]) if laps},
         )
         for name in contestants
     ],
-    figures.answered(f"{n} ranks over far links: from which size on is your ring faster than one server?", answer),
+    figures.answered(
+        f"{n} ranks over far links: from which size on is your ring faster than one server?",
+        answer,
+    ),
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
     beside=[tuple(contestants), ("one server", "your ring")],
     marks={"equal by the formulas": formula_bytes, "equal as measured": measured_bytes},
@@ -820,12 +865,17 @@ figures.curves(
 # draws its messages. Look for a setting in which your ring loses, and say why before you look at the next picture.
 
 # %%
-def try_out(algorithm="your ring", ranks=4, bandwidth="20 MB/s", latency="100 µs", elements=250_000):
-    run = launch(add_up, ranks, args=(contestants[algorithm], elements), link=Link(bandwidth, latency))
+def try_out(
+    algorithm="your ring", ranks=4, bandwidth="20 MB/s", latency="100 µs", elements=250_000
+):
+    run = launch(
+        add_up, ranks, args=(contestants[algorithm], elements), link=Link(bandwidth, latency)
+    )
     return figures.messages(run)
 
 knobs(
-    try_out, algorithm=list(contestants), ranks=[2, 3, 4, 8], bandwidth=["20 MB/s", "100 MB/s", "1 GB/s"],
+    try_out, algorithm=list(contestants), ranks=[2, 3, 4, 8],
+    bandwidth=["20 MB/s", "100 MB/s", "1 GB/s"],
     latency=["100 µs", "2 ms", "20 ms"], elements=[250, 25_000, 250_000],
 )
 
@@ -883,7 +933,8 @@ inside, across = Link("200 GB/s", "5 us"), Link("20 GB/s", "20 us")
 one_ring = cost.ring_all_reduce(4 * 8, gradient_bytes, across)
 two_level = cost.two_level_ring_all_reduce(4, 8, gradient_bytes, inside, across)
 lab.measure("levels", one_ring / two_level)
-print(f"our gradient, by the formulas: one ring {1e3 * one_ring:.1f} ms, two levels {1e3 * two_level:.1f} ms")
+print(f"our gradient, by the formulas: one ring {1e3 * one_ring:.1f} ms,", end=" ")
+print(f"two levels {1e3 * two_level:.1f} ms")
 
 # %% [markdown]
 # ## Rabenseifner's all-reduce (optional)
@@ -929,12 +980,14 @@ both = {"your ring": ring_all_reduce, "Rabenseifner": rabenseifner}
 three_sizes = sizes[::2]
 rabenseifners = race(n, three_sizes, far, both)
 raced = {name: [middle(laps) for laps in rows] for name, rows in rabenseifners.items()}
-costs = {"your ring": cost.ring_all_reduce, "Rabenseifner": cost.rabenseifner_all_reduce, "tree": cost.tree_all_reduce}
-rows = [
-    figures.Curve(name, list(zip(three_sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in every_size])
-    for name, seconds in costs.items()
-]
-answer, ratios = None, [times(*pair) for pair in zip(raced.get("your ring", ()), raced.get("Rabenseifner", ()))]
+costs = {"your ring": cost.ring_all_reduce, "Rabenseifner": cost.rabenseifner_all_reduce}
+costs["tree"] = cost.tree_all_reduce
+rows = []
+for name, seconds in costs.items():
+    points = list(zip(three_sizes, raced.get(name, ())))
+    rows.append(figures.Curve(name, points, [(m, seconds(n, m, far)) for m in every_size]))
+pairs = zip(raced.get("your ring", ()), raced.get("Rabenseifner", ()))
+answer, ratios = None, [times(*pair) for pair in pairs]
 if ratios and all(ratios):
     least = three_sizes[ratios.index(min(ratios))]
     answer = f"yes, it is {min(ratios):.2g} to {max(ratios):.2g} times as fast"
@@ -943,8 +996,13 @@ if ratios and all(ratios):
     if min(ratios) < 0.95:
         answer = f"no: at {least:,} bytes it takes {1 / min(ratios):.2g} times as long"
 figures.curves(
-    rows, figures.answered(f"{n} ranks over far links: does Rabenseifner's way beat your ring at all three sizes?", answer),
-    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True, beside=[tuple(costs)],
+    rows,
+    figures.answered(
+        f"{n} ranks over far links: does Rabenseifner's way beat your ring at all three sizes?",
+        answer,
+    ),
+    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
+    beside=[tuple(costs)],
 )
 
 # %% [markdown]
@@ -988,14 +1046,18 @@ run = launch(summed, ranks, args=(ring_all_reduce, ranks))
 if run.state == "done":
     first, second, *_ = run.results[0].view(ranks, -1)
     lab.measure("order", differ(first, second))
-    print(f"{differ(first, second):.0f} % differ, by at most {(first - second).abs().max():.1g}")
+    most = (first - second).abs().max()
+    print(f"{differ(first, second):.0f} % differ, by at most {most:.1g}")
 
 # %% [markdown]
 # Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring and your ring again; your ring
 # and one server, which adds in an order of its own. Decide for each before you run the cell.
 
 # %%
-runs = [launch(summed, ranks, args=(f,)) for f in (ring_all_reduce, ring_all_reduce, parameter_server)]
+runs = [
+    launch(summed, ranks, args=(f,))
+    for f in (ring_all_reduce, ring_all_reduce, parameter_server)
+]
 if all(run.state == "done" for run in runs):
     once, again, server = (run.results for run in runs)
     print(f"rank 0 and the last rank: {differ(once[0], once[-1]):.0f} % differ")
@@ -1018,7 +1080,7 @@ lab.predict("bf16", f"{max(worlds)} ranks: how many times as large is the error 
 
 # %%
 def errors(fabric):
-    """The error of two sums of bfloat16, in % of the sum: rounded at every step, and once at the end."""
+    """The error of two sums of bfloat16, in %: rounded at every step, and once at the end."""
     torch.manual_seed(fabric.rank)
     x = torch.randn(20_000, dtype=torch.float64)
     each = x.to(torch.bfloat16)
@@ -1043,7 +1105,9 @@ growth = figures.growing({
 })
 figures.curves(
     [figures.Curve("rounded at every step", each), figures.Curve("rounded once", once)],
-    figures.answered("Does the error of a sum in bfloat16 grow with the number of ranks?", growth),
+    figures.answered(
+        "Does the error of a sum in bfloat16 grow with the number of ranks?", growth
+    ),
     x="ranks", y="error of the sum (%)", growth=True,
 )
 
@@ -1063,9 +1127,11 @@ def framework(fabric, x):
     dist.all_reduce(x)
 
 def duel(size_bytes):
-    """The seconds of seven rounds of the framework's all-reduce and of yours, by name, on the bare machine."""
+    """The seconds of seven rounds of the framework's all-reduce and of yours, bare, by name."""
     pair = {"the framework": framework, "your ring": ring_all_reduce}
-    return {name: laps for name, (laps,) in race(ranks, [size_bytes], None, pair, rounds=7).items()}
+    return {
+        name: laps for name, (laps,) in race(ranks, [size_bytes], None, pair, rounds=7).items()
+    }
 
 # %%
 lab.predict(
@@ -1077,7 +1143,9 @@ lab.predict(
 
 # %%
 duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
-small, large = [times(middle(pair["your ring"]), middle(pair["the framework"])) for pair in duels.values()]
+small, large = [
+    times(middle(pair["your ring"]), middle(pair["the framework"])) for pair in duels.values()
+]
 lab.measure("bare", large)
 bars = [
     figures.Timing(name, middle(laps), group=f"{size_bytes:,} bytes", repeats_s=laps or ())
@@ -1086,10 +1154,14 @@ bars = [
 ]
 answer = None
 if small and large:
-    answer = f"your ring takes {small:.2g} times the framework's time (small), {large:.2g} times (large)"
+    answer = f"your ring takes {small:.2g} times the framework's time (small),"
+    answer += f" {large:.2g} times (large)"
 figures.race(
     bars,
-    figures.answered("Your ring and the framework's: who is faster, with a small tensor and a large one?", answer),
+    figures.answered(
+        "Your ring and the framework's: who is faster, with a small tensor and a large one?",
+        answer,
+    ),
 )
 
 # %% [markdown]
