@@ -831,10 +831,10 @@ lab.predict("any_state", f"{asks}: how many MB of state does a rank keep?", "MB"
 # %% tags=["exercise:sharded_optimizer"]
 # Exercise 12.5: an optimizer of any class, its state in parts
 def sharded_optimizer(fabric, parameters, kind, **options):
-    """An Optimizer: the steps of kind(parameters, **options) on mean gradients, in place.
+    """An Optimizer, no closures: kind(parameters, **options) on all ranks' mean gradients.
 
-    A rank keeps its own part's state; all have all weights after a step, which sends at most an
-    all-reduce. `parameters`: also groups, iterators; `kind` treats numbers alone; no closures.
+    A rank keeps only its part's state; a step leaves all weights on all ranks, in place, for at
+    most an all-reduce. `parameters`: also groups, iterators; `kind` treats each number alone.
     """
     n, me = fabric.world_size, fabric.rank
     ### BEGIN SOLUTION

@@ -149,7 +149,7 @@ lab.predict("ring_ms", f"{asks} (in simulated time, where nothing else delays it
 # %% tags=["exercise:ring_attention"]
 # Exercise 17.1: exact attention, with keys and values that travel
 def ring_attention(fabric, task):
-    """Return this rank's rows of attention over all tokens, [own tokens, width], of any scores.
+    """Return own rows of attention over all tokens, [own tokens, width]; scores of any size.
 
     Each block of keys and values goes round the ring, in n − 1 hops to a neighbour, and is on
     its way while the rank works on it. Besides the task's own block, a rank holds the block at
