@@ -5,11 +5,11 @@
 # interval was tested. You have written the all-reduce of large clusters, fitted a model of a training step on 64 GPUs and
 # tested it on 512, and planned a run of 10,240.
 #
-# **Minutes:** 160 (two sittings: 55 up to “109 runs of real clusters”, then 105) · **Points:** 6 · **Prerequisites:** Lab 03
+# **Minutes:** 165 (two sittings: 60 up to “109 runs of real clusters”, then 105) · **Points:** 6 · **Prerequisites:** Lab 03
 # (pipelines), Lab 06 (ring all-reduce), Lab 12 (tensor parallelism, ZeRO, activations). Labs 01 and 15 help.
 
 # %% [markdown]
-# ![Fitted on 64 GPUs: which of 83 intervals hold on 256 and 512? 75 of 83 intervals hold, 90 % (90 % …](../labs/covers/16.png)
+# ![4 nodes of 4 ranks: a rank sends 3/8 of the tensor to other nodes; in one ring over all, 15/8.](../labs/covers/16.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -110,6 +110,8 @@ def steps_on(n):
 measured = {n: steps_on(n) for n in (2, 4)}
 for n, took_s in measured.items():
     print(f"{n} ranks, ms:", ", ".join(f"{1e3 * s:.1f}" for s in took_s))
+    if max(took_s) > 1.5 * np.median(took_s):
+        print("  one step was disturbed, and your forecast errs with it: run this cell again")
 
 # %%
 lab.predict("eight", "The next step, on 8 ranks: how many ms? (your middle)", "ms")
@@ -120,7 +122,7 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # Now forecast by a rule (Lab 06). With latency $\alpha$, bandwidth B and m bytes a ring of n ranks takes
 # $T(n)=2(n-1)\left(\alpha+\frac{m}{nB}\right)$. Two unknowns, $\alpha$ and $\frac mB$, and two measurements. Solve for them,
 # and $$T(8)=\tfrac72\,\bigl(T(4)-T(2)\bigr).$$ Steps scatter, by about the same *share* of their time on any number of ranks.
-# So two things are uncertain: the line, because the two means are, and the next step itself.
+# So two things are uncertain: the mean step on 8 ranks, because the two means are, and the next step itself.
 
 # %% [markdown]
 # The squares of independent errors add up. Let s be the scatter of one step, as a share of its time. The mean of k steps
@@ -131,8 +133,13 @@ lab.predict("eight_high", "And its upper end?", "ms")
 
 # %% [markdown]
 # The check knows its machines, so it computes how often your intervals hold: it should be nine times in ten, on average over
-# machines. It accepts 87.5 to 94.5 % with five steps on two ranks and five on four, 83.5 to 94.5 % with five on one of them
-# and many on the other, and 86 to 93.5 % with many on both.
+# machines. It accepts:
+#
+# | steps on two ranks and on four | intervals that hold |
+# | --- | --- |
+# | 5 and 5 | 87.5 to 94.5 % |
+# | 5 on one of them, many on the other | 83.5 to 94.5 % |
+# | many and many | 86 to 92.5 % |
 #
 # <details><summary>Hint 1</summary>The middle is 3.5 times the difference of two means. How large is the standard deviation
 # of that difference, in seconds, and of 3.5 times it? Then add the next step's own, s times the middle.</details>
@@ -153,8 +160,9 @@ def forecast(measured):
     squares = sum(np.sum((np.array(measured[n]) / mean[n] - 1) ** 2) for n in (2, 4))
     freedom = len(measured[2]) + len(measured[4]) - 2
     scatter = math.sqrt(squares / freedom)
-    of_line = 3.5 * math.hypot(*(scatter * mean[n] / math.sqrt(len(measured[n])) for n in (2, 4)))
-    half = (1.645 + 1.5 / freedom) * math.hypot(of_line, scatter * middle)
+    off = [scatter * mean[n] / math.sqrt(len(measured[n])) for n in (2, 4)]
+    of_means = 3.5 * math.hypot(*off)
+    half = (1.645 + 1.5 / freedom) * math.hypot(of_means, scatter * middle)
     return middle - half, middle, middle + half
     ### END SOLUTION
 
@@ -182,32 +190,38 @@ def forecasts_of(pairs):
 
 # %%
 measured[8] = steps_on(8)
-lab.measure("eight", 1e3 * np.mean(measured[8]))
+lab.measure("eight", 1e3 * np.median(measured[8]))
 for id, share in (("eight_low", 0.05), ("eight_high", 0.95)):
     lab.measure(id, 1e3 * np.quantile(measured[8], share))
 draw = np.random.default_rng(seed)
 before = {n: measured[n] for n in (2, 4)}
 here = forecasts_of([(before, took_s) for took_s in measured[8]])
 elsewhere = forecasts_of([made_up(draw) for _ in range(machines)])
+answer = None
 if here:
-    off, inside = here[0].middle / np.mean(measured[8]) - 1, sum(row.holds for row in here)
-    print(f"this machine: the middle is {100 * off:+.1f} % off, {inside} of {len(here)} steps lie in the interval")
+    one, middle_s = here[0], np.median(measured[8])
+    off_s, half_s = one.middle - middle_s, one.half_width * one.middle
+    print(f"this machine: the middle is {100 * off_s / middle_s:+.1f} % off", end="")
+    print(f", {abs(off_s) / half_s:.2g} of the half-width" if half_s else "", end="; ")
+    print(f"{sum(row.holds for row in here)} of {len(here)} steps lie in the interval")
+    answer = f"Of {machines} made-up machines {sum(row.holds for row in elsewhere)} hold"
 figures.intervals(
-    {"this machine": here, f"{machines} machines made up": elsewhere}, "Does an interval of 90 % hold nine times in ten?"
+    {"this machine": here, f"{machines} machines made up": elsewhere},
+    figures.answered("Does an interval of 90 % hold nine times in ten?", answer),
 )
 
 # %% [markdown]
-# On the left is this machine: one forecast against each of its steps on eight ranks. If most steps lie on one side of the
-# middle, that is not bad luck. Which side is it, and what could be the reason? **An interval from scatter alone says nothing
-# about what the model leaves out.** Keep that in mind: it comes back with 83 measured runs.
+# On the left is this machine: all its steps on eight ranks against *one* forecast. They share its error, so most may lie on one
+# side of the middle by chance. But is the middle off by more than the interval's half-width? Then chance is hardly enough: which
+# side is it, and what could be the reason? **An interval from scatter alone says nothing about what the model leaves out.**
 #
-# <details><summary>Compare</summary>Forecast too short: the formula treats the work of sending as free, and eight processes
-# share few cores. Too long: something slowed the steps on two or four ranks, and was gone when eight ran.</details>
+# <details><summary>Compare</summary>Too short: the formula treats sending as free, and eight processes share few cores; or
+# something slowed the steps on two ranks. Too long: something slowed those on four.</details>
 #
 # **In one sentence:** why is the interval for the next step wider than for the mean of many?
 #
-# <details><summary>Compare</summary>The mean's is only as wide as the line is uncertain; the next step adds its own scatter,
-# which no number of measurements removes.</details>
+# <details><summary>Compare</summary>The mean's is only as wide as the forecast of the mean is uncertain; the next step adds its
+# own scatter.</details>
 
 # %% [markdown]
 # ## From 8 to 10,240
@@ -235,16 +249,22 @@ def simulated_s(n, all_reduce, elements, *more, **links):
     return run.simulated_s if run.state == "done" else None
 
 # %%
-means, simulated = [float(np.mean(measured[n])) for n in (2, 4)], []
+means = [float(np.median(measured[n])) for n in (2, 4)]  # one slow step moves no median
+simulated = []
 for n in far_ranks:
     simulated.append((n, simulated_s(n, ring_all_reduce, elements, link=link)))
     print(f"{n:6,} simulated ranks: {simulated[-1][1]:.3f} s", flush=True)
 lab.measure("far", simulated[-1][1])
-dots = [(n, float(np.mean(measured[n]))) for n in (2, 4, 8)]
+dots = [(n, float(np.median(measured[n]))) for n in (2, 4, 8)]
+above = means[1] > 1.5 * means[0]  # else α would be negative
 figures.curves(
     [
         figures.Curve("a real run", dots),
-        figures.Curve("the simulation", predicted=[(n, by_formula(n, *means)) for n in far_ranks], simulated=simulated),
+        figures.Curve(
+            "the simulation",
+            predicted=[(n, by_formula(n, *means)) for n in far_ranks] if above else [],
+            simulated=simulated,
+        ),
     ],
     f"From 2 ranks to {far_ranks[-1]:,}: does the simulation do what the formula from 2 and 4 real ranks says?",
     x="ranks", y="time of a step (s)", log=True,
@@ -255,12 +275,16 @@ def grown(n):
     """How many times as large, as a share, an error of the two means becomes in T(n)."""
     exact = by_formula(n, *means)
     off = [by_formula(n, 1.01 * means[0], means[1]) - exact, by_formula(n, means[0], 1.01 * means[1]) - exact]
-    return math.hypot(*off) / exact / 0.01
+    return math.hypot(*off) / abs(exact) / 0.01
 
-for n, seconds in simulated:
+if not above:
+    print("T(4) is below 1.5 T(2), so α comes out negative:", end=" ")
+    print("steps on two ranks were slowed. Measure again")
+for n, seconds in simulated if above else []:
     off = 100 * (by_formula(n, *means) / seconds - 1)
     print(f"{n:6,} ranks: the formula says {off:+.1f} % against the simulation; 1 % in each mean becomes {grown(n):.1f} % here")
-print(f"on a million it would be {grown(10**6):.1f} %")
+if above:
+    print(f"on a million it would be {grown(10**6):.1f} %")
 
 # %% [markdown]
 # An error of the two means grows on the way to many ranks. Does it keep growing? Look at the last numbers, then at T(n).
@@ -277,14 +301,14 @@ print(f"on a million it would be {grown(10**6):.1f} %")
 # messages leave a node, in few steps. First a reduce-scatter inside: each rank gets one eighth of its node's sum. Then an
 # all-reduce of that eighth, among the ranks at the *same place* in all nodes. Then an all-gather inside.
 
-# %%
+# %% tags=["cover"]
 figures.two_level_rings(nodes=4, per_node=4)
 
 # %% [markdown]
 # Three collectives from Lab 06 are given: `reduce_scatter(fabric, x)` returns this rank's part of the sum (part k of
 # `x.tensor_split(n)` for rank k) and does not change x; `all_reduce(fabric, x)` puts the sum into x; `all_gather(fabric, x)`
-# fills x with the parts of all ranks, and this rank's part must already be in x. All three take any fabric, also a `Group`:
-# some of the ranks, numbered from 0.
+# fills x with the parts of all ranks, and this rank's part must already be in x. (It sends each part straight to all others; the
+# picture shows a ring.) All three take any fabric, also a `Group`: some of the ranks, numbered from 0.
 
 # %%
 # Set-up
@@ -293,6 +317,8 @@ class Group:
 
     def __init__(self, fabric, ranks):
         self.fabric, self.ranks = fabric, list(ranks)
+        if fabric.rank not in self.ranks:
+            raise ValueError(f"rank {fabric.rank} built a group without itself: {self.ranks}")
         self.rank, self.world_size = self.ranks.index(fabric.rank), len(self.ranks)
 
     def isend(self, x, to, tag=0):
@@ -383,15 +409,18 @@ ratio = [ring / two if two else None for (_, ring), (_, two) in zip(*raced.value
 lab.measure("levels", ratio[-1])
 lab.measure("levels_16", ratio[0])
 ahead = None
-if None not in ratio:
-    said = []
-    for n, each in ((race_ranks[0], ratio[0]), (race_ranks[-1], ratio[-1])):
-        winner = f"{'two levels' if each > 1 else 'one ring'} at {n:,}, {max(each, 1 / each):.3g} times"
-        said.append(winner if max(each, 1 / each) > 1.03 else f"a tie at {n:,}")
-    ahead = "; ".join(said)
+if None not in ratio and len(race_ranks) < 8:
+    won = {"two levels": [], "one ring": [], "tie": []}
+    for n, each in zip(race_ranks, ratio):
+        first = "two levels" if each > 1 else "one ring"
+        won[first if max(each, 1 / each) > 1.03 else "tie"].append(f"{n:,}")
+    ahead = "; ".join(f"{name}: {', '.join(at)}" for name, at in won.items() if at)
 figures.curves(
     [figures.Curve(name, simulated=points) for name, points in raced.items()],
-    figures.answered(f"102 MB on nodes of 8, up to {race_ranks[-1]:,} ranks: where is which ahead?", ahead),
+    figures.answered(
+        f"102 MB on nodes of 8, up to {race_ranks[-1]:,} ranks: which is faster, and where?",
+        ahead,
+    ),
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
 
@@ -429,7 +458,7 @@ knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 µs"
 # %% [markdown]
 # ### Many rings, two trees (optional)
 #
-# NCCL, NVIDIA's library, leaves no card idle. On nodes with k cards it lays k rings, each for a k-th of the tensor. Each ring
+# NCCL, NVIDIA's library, leaves no card idle. On nodes with k cards it lays k rings, each for 1/k of the tensor. Each ring
 # enters a node at a different rank, and so through a different card. Here are two nodes of 8 ranks and 8 cards of 25 GB/s.
 #
 # A ring still has $2(n-1)$ steps. A **tree** has about $2\log_2 n$: sums go up, and the whole sum comes down.
@@ -442,24 +471,27 @@ lab.predict("tree_from", asks, "ranks")
 # %%
 cards = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("25 GB/s", "3 us"), cards=8)
 by_rings = {k: simulated_s(16, rings_all_reduce, gradient, ring_orders(16, 8, k), nodes=cards) for k in (1, 2, 4, 8)}
-lab.measure("eight_rings", 100 * (8 * by_rings[8] / by_rings[1] - 1))
 perfect = [(k, by_rings[1] / k) for k in by_rings]
+more = 100 * (8 * by_rings[8] / by_rings[1] - 1)
+lab.measure("eight_rings", more)
+asks = "102 MB round k rings over k cards: does it take 1/k of the time?"
 figures.curves(
     [figures.Curve("rings", predicted=perfect, simulated=list(by_rings.items()))],
-    "102 MB round k rings over k cards: does it take a k-th of the time?", x="rings", y="time of an all-reduce (s)",
+    figures.answered(asks, f"8 rings take {more:.1f} % more than 1/8 (dashed: 1/k)"),
+    x="rings", y="time of an all-reduce (s)",
 )
 
 # %% [markdown]
-# **In one sentence:** the more rings, the farther are they above a k-th. What is not divided by k?
+# **In one sentence:** the more rings, the further each time lies above 1/k. What is not divided by k?
 #
-# <details><summary>Compare</summary>The latencies. Each ring carries a k-th of the bytes, but still in $2(n-1)$ steps, each of
+# <details><summary>Compare</summary>The latencies. Each ring carries 1/k of the bytes, but still in $2(n-1)$ steps, each of
 # which waits for a message.</details>
 
 # %% [markdown]
-# In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
-# **double binary tree**: each half of the tensor takes one of two trees, in pieces that follow each other (Sanders, Speck and
-# Träff, 2009). Each rank is a leaf in one tree and passes data on in the other. Below are the places of eight ranks in both
-# trees. Does every rank keep this rule? And why can't seven ranks keep it?
+# In one tree an inner rank sends its sum up and the whole sum down to two children, three tensors; a leaf sends one, so most of
+# its card is idle. So NCCL has a **double binary tree**: each half of the tensor takes one of two trees, in pieces that follow
+# each other (Sanders, Speck and Träff, 2009). Each rank is a leaf in one tree and passes data on in the other. Below are the
+# places of eight ranks in both trees. Does every rank keep this rule? And why can't seven ranks keep it?
 #
 # <details><summary>Compare</summary>Both trees have equally many leaves, so together an even number; seven ranks, each a leaf
 # once, need an odd one.</details>
@@ -485,7 +517,8 @@ print("1,024 ranks:", ", ".join(f"{name} {1e3 * of(1024, 4 * numbers, tree_link)
 lab.measure("tree_from", next((n for (n, ring), (_, trees) in zip(*routes.values()) if trees < ring), None))
 figures.curves(
     [figures.Curve(name, predicted=on_paper[name], simulated=points) for name, points in routes.items()],
-    "4 MB, one rank a node: where is which faster?", x="ranks", y="time of an all-reduce (s)", log=True,
+    "4 MB, one rank a node: which is faster, and where?",
+    x="ranks", y="time of an all-reduce (s)", log=True,
 )
 
 # %% [markdown]
@@ -493,8 +526,8 @@ figures.curves(
 #
 # <details><summary>Compare</summary>Trees save steps, $2\log_2 n$ against $2(n-1)$, and with them latencies: they win on many
 # ranks or with small tensors. A ring's steps all carry bytes at once, while pieces must fill a tree first: the ring wins on
-# few ranks with large tensors. NCCL estimates both for each call, and takes the faster. NCCL itself was not run
-# here.</details>
+# few ranks with large tensors. The trees' formula is an approximation. NCCL estimates both for each call, and takes the
+# faster. NCCL itself was not run here.</details>
 
 # %% [markdown]
 # ## 109 runs of real clusters
@@ -600,8 +633,9 @@ lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By
 # seen should lie in it.
 #
 # The check wants middles within 12 % on average (half of these points within 18 %), and at least 85 % of the 83 in intervals
-# that are ± 30 % wide on average (half of these points up to ± 40 %). It has a second, made-up cluster, whose steps hardly
-# scatter: there 6 % and ± 10 %. So take constants and width from the rows that you are handed, and leave out no part.
+# that are ± 30 % wide on average (half of these points up to ± 40 %). It has a second, made-up cluster, all of whose rows come
+# anew, with other speeds and hardly any scatter: no points if your middles are more than 22 % off there (28 % on 64 GPUs); where
+# one part is much of a step, 6 % and ± 10 %. So take constants and width from the rows that you are handed.
 #
 # <details><summary>Hint 1: the table</summary>Write <code>parts(row)</code>, which returns the five numbers. The first is
 # (layer turns · flops + m · head) / 312e12, the last one layer turns.</details>
@@ -612,7 +646,8 @@ lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By
 # Try several choices, and print memory's constant for each: 0 cannot be true. (The network's is 0 there: no byte leaves the
 # node.)</details>
 # <details><summary>Hint 4: the interval</summary>Sort the 26 by |log(measured / forecast)|. Nine in ten of 26 are 23.4 rows, so
-# take the 24th, not a number between two of them: the 26 are few, and your constants were fitted to them.</details>
+# take the 24th, not a number between two of them. Of new rows like the 26, the k-th holds k/27: the 24th 89 %, the 25th 93 %.
+# Fitted rows lie nearer than new ones, so the 25th is fine, too.</details>
 
 # %% tags=["exercise:predict_steps"]
 # Exercise 16.3: from 64 GPUs to 512
@@ -669,7 +704,8 @@ if ready:
 # function forecast once more: a **bootstrap**. The 26 stay as they are.
 
 # %%
-lab.predict("resampled", "Single node drawn anew: by how many % do forecasts of a row differ, from lowest to highest?", "%")
+asks = "Single node drawn anew: by how many % do forecasts of one of the 83 differ, lowest to highest?"
+lab.predict("resampled", asks, "%")
 
 # %%
 def resampled_middles(draws):
@@ -719,7 +755,7 @@ clusters = by_model(measured_rows, sealed or [])
 opened = [row for rows in clusters.values() for row in rows]
 lab.measure("off", 100 * np.mean([abs(row.off) for row in opened]) if opened else None)
 
-# %% tags=["cover"]
+# %%
 figures.intervals(clusters or {"Exercise 16.3": None}, "Fitted on 64 GPUs: which of 83 intervals hold on 256 and 512?")
 
 # %%
@@ -730,8 +766,8 @@ for name, rows in clusters.items():
     print(f"{name}: {reach}; {off:.1f} % off, {held} of {len(rows)} intervals hold")
 
 # %% [markdown]
-# Is farther away always worse? And what do those that are farthest *off* have in common? Here are five, and then all that share
-# their `tensor`, or their width: is what you found the cause?
+# Is farther away always worse? And what do the five that are farthest *off* have in common? Compare them with all runs of the
+# same width and `tensor`: is it the cause?
 
 # %%
 beside = zip(measured_rows, sealed or [])
@@ -742,10 +778,10 @@ for off, row in farthest[:5]:
         f"data {row.data}, micro-batch {row.micro_batch}, {row.iteration_s:.1f} s"
     )
 print("all of them:" if sealed else "not yet: seal your forecast first")
-for width, tensor in product((6_144, 8_192, 12_288), (2, 4, 8)):
+for width, tensor in sorted({(row.hidden, row.tensor) for row in measured_rows}):
     alike = [100 * off for off, row in farthest if (row.hidden, row.tensor) == (width, tensor)]
-    if alike:
-        print(f"  width {width:6,}, tensor {tensor}: {len(alike):2} runs, {min(alike):+.0f} to {max(alike):+.0f} %")
+    print(f"  width {width:6,}, tensor {tensor:2}: {len(alike):2} runs,", end=" ")
+    print(f"{min(alike):+.0f} to {max(alike):+.0f} %")
 
 # %% [markdown]
 # <details><summary>Compare</summary>With the model of the solution: all five are 8,192 wide, few ranks share a layer (tensor
@@ -797,6 +833,9 @@ if sealed:
 # rows that give memory's constant, and the 26 do not tell a good choice from a bad one. An interval from 26 rows is a draw too:
 # do those of the random splits hold nine in ten? Now compare the lines by model and by `tensor`: where is the model weak?
 #
+# <details><summary>Compare</summary>The splits' hold fewer: of new rows the 24th of 26 holds 24/27, 89 %, and the constants
+# were fitted to these 26. For the second question take the line with most per cent.</details>
+#
 # And here is the trap: five free constants, all fitted to the 26.
 
 # %%
@@ -813,7 +852,8 @@ figures.intervals(trap or {"Exercise 16.3": None}, "Five free constants, fitted 
 # The 26 can't show it, not even if each is forecast from the other 25, for all are of one model. **A fit says nothing about
 # where its data never went.** What helps is another source of data, one that varies what the first holds fixed.
 #
-# Which parts count? Leave out each in turn, and fit again:
+# Which parts count? Leave out each in turn, and fit again ("attention": the matrix products of scores; "recomputation": the
+# second forward pass). Where the 83 are nearer without a part, they do not show that it takes time.
 
 # %%
 def worth(term):
@@ -855,12 +895,13 @@ lab.predict("days", f"300 billion tokens on {plan_gpus:,} GPUs: how many days, i
 #
 # Two formulas for a plan are given: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
 # `training_step.seconds(model, plan)`, a step's seconds by part. The second takes a round share of each speed in an A100's data
-# sheet, about what published steps of large models reach.
+# sheet, about what published steps of large models reach. The first leaves out what a real card also holds (CUDA's context,
+# NCCL's buffers, fragments: some GB), so ask `best_plan` for 72e9 bytes, too.
 
 # %%
 model = Transformer(**gpt3)
 asks = f"16 bytes a parameter fill {math.ceil(16 * training_step.parameters(model) / 80e9)} GPUs of 80 GB."
-lab.predict("least", f"{asks} With activations, and sizes that divide, how many for one copy?", "GPUs")
+lab.predict("least", f"{asks} How many for one copy, with activations and sizes that divide?", "GPUs")
 
 # %%
 one = Plan(tensor=8, pipeline=8, data=16, micro_batch=1, global_batch=1_536, recomputed="whole")
@@ -1161,7 +1202,7 @@ knobs(bought, failures=[1.0, 6.5, 30.0], restart_s=[60.0, 300.0, 1800.0], write=
 # ### Chunks, and sums behind backward (optional)
 #
 # Your plan leaves out two things that large runs have. **Interleaved 1F1B** (Lab 03) gives each stage v chunks of layers. The
-# bubble is then a v-th, $\frac{p-1}{v\,m}$ of the step without a bubble, and v times as many messages pass (Narayanan and
+# bubble is then 1/v as long, $\frac{p-1}{v\,m}$ of the step without a bubble, and v times as many messages pass (Narayanan and
 # others, 2021). And a layer's gradients can be added up as soon as its *last* micro-batch has gone backward, while the layers
 # below still work (Lab 11).
 
@@ -1206,7 +1247,10 @@ bars = [
     for (v, name), seconds in took.items()
 ]
 faster = {v: 100 * (took[v, "no overlap"] / took[v, "overlap"] - 1) for v in chunked}
-answer = f"{faster[chunked[0]]:.0f} % for {chunked[0]} chunk, {faster[chunked[-1]]:.0f} % for {chunked[-1]}"
+first = f"{faster[chunked[0]]:.0f} %"
+if took[chunked[0], "overlap"] > 0.95 * took[chunked[0], "no overlap"]:
+    first += ", a tie,"
+answer = f"{first} for {chunked[0]} chunk, {faster[chunked[-1]]:.0f} % for {chunked[-1]}"
 asks = "How much faster is a step with overlap, for 1 chunk and for more?"
 figures.race(bars, figures.answered(asks, answer), simulated=True, outlines="formula")
 
@@ -1278,7 +1322,8 @@ if opened and large_gpus in plans:
     low, high = np.quantile(off, [0.05, 0.95])
     middle = days(plans[large_gpus]) / kept_share(large_gpus)
     reach = f"{low * middle:.1f} to {high * middle:.1f}"
-    print(f"{large_gpus:,} GPUs: {middle:.1f} days; if a step is off as nine in ten of the 83 were: {reach}")
+    print(f"{large_gpus:,} GPUs: {middle:.1f} days;", end=" ")
+    print(f"with the errors of the middle nine in ten of the 83: {reach}")
     print(f"the farthest run that was tested has 512 GPUs: this is {large_gpus / 512:.0f} times as many")
 
 # %% [markdown]
@@ -1355,9 +1400,10 @@ evenly = fake_rank(build, example, sharded_over, one_of, plan=longer_side)
 parts = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "optimizer": "optimizer_bytes"}
 rows = {"along dimension 0": by_rows, "along the longer side": evenly}
 held = [sum(getattr(found, field) for field in parts.values()) / 1e6 for found in rows.values()]
-answer = f"{held[0]:.3g} MB along dimension 0, {held[1]:.3g} MB along the longer side"
+kb = [f"{1e3 * mb:.3g} kB" if mb < 1 else f"{mb:.3g} MB" for mb in held]
+answer = f"{kb[0]} along dimension 0, {kb[1]} along the longer side"
 if held[0] == held[1]:
-    answer = f"{held[0]:.3g} MB either way"
+    answer = f"{kb[0]} either way"
 figures.stacks(
     {f"rank {one_of}": {name: {part: getattr(found, field) for part, field in parts.items()} for name, found in rows.items()}
      | {"ZeRO's formula": sharding.memory(count, sharded_over, 3, 4, 4, 8)}},
