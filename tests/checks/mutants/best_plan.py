@@ -127,6 +127,10 @@ answers.mistake("as_much_tensor_parallelism_as_a_node_has", {
         found = [plan for plan in plans(model, gpus, global_batch) if plan.tensor == most]
     """,
 }, "another plan that fits takes", "differ")
+answers.mistake("stages_of_the_labs_own_model", {
+    "list(plans(model, gpus, global_batch))":
+        "[plan for plan in plans(model, gpus, global_batch) if 96 % plan.pipeline == 0]",
+}, "18.4 B with 40 layers, 20 GPUs of 24 GB", "try every divisor")
 answers.mistake("one_sequence_at_a_time", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch == 1]",

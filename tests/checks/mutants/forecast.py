@@ -105,6 +105,9 @@ answers.mistake("a_line_in_the_ranks",
     "steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
 answers.mistake("one_standard_deviation", {"factor * ": ""},
     "The intervals reach about one standard deviation each way")
+answers.mistake("the_factor_of_ten_steps",
+    {"1.5 / (len(measured[2]) + len(measured[4]) - 2)": "1.5 / 8"},
+    "many steps", "The factor is that of ten steps, whatever N is")
 answers.mistake("two_standard_deviations", {"factor * ": "1.96 * "},
     "many steps", "The intervals reach two standard deviations each way or more, which covers 95 %")
 answers.mistake("in_milliseconds",

@@ -193,6 +193,14 @@ answers.mistake("gradients_in_each_layer_turn",
     {"fitted(few, single_node, rows)":
         "fitted(few, single_node, rows, lambda row: work(row, gradient=work(row)[4]))"},
     "is a part counted too often, so that the fit makes it 0?")
+answers.mistake("a_micro_batch_too_many",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row) + (
+        work(row, head=False, gradient=False) * row["layers"] / row["pipeline"] / work(row)[4]))"""},
+    "a step lasts as long as m + p micro-batches: it is m + p − 1")
+answers.mistake("an_overhead_in_each_micro_batch",
+    {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row) * [
+        1, 1, 1, 1, row["pipeline"] / row["layers"]])"""},
+    "Your predictions have an overhead in each micro-batch: it comes in each layer turn")
 answers.mistake("every_stage_has_all_layers",
     {"fitted(few, single_node, rows)": """fitted(few, single_node, rows, lambda row: work(row) + (row["pipeline"] - 1) * (
         work(row, head=False, hop=False, gradient=False)))"""},

@@ -17,6 +17,7 @@ EXACT = 1e-4  # the largest relative error of an exact fit; a fit of other parts
 NOTHING = 1e-6  # a part's largest share of any prediction
 SAME = 1e-3
 NVLINK, NETWORK = CONSTANTS.index("nvlink"), CONSTANTS.index("network")
+_OVERHEAD_ALONE = np.array([float(name == "overhead") for name in CONSTANTS])
 FASTER = NVLINK_BYTES_PER_S / NETWORK_BYTES_PER_S
 ONE_NODE = (
     "Give each link a constant of its own, and fit the network's to the rows of 64 GPUs: a single node's rows send nothing over "
@@ -145,6 +146,12 @@ _OTHERWISE = {
     ),
     "Your predictions add up gradients in each micro-batch: that comes once a step.": _otherwise(
         lambda step: (step.micro_batches - 1) * step.gradients
+    ),
+    "In your predictions a step lasts as long as m + p micro-batches: it is m + p − 1.": _otherwise(
+        lambda step: (step.layers + step.hops) / step.rounds
+    ),
+    "Your predictions have an overhead in each micro-batch: it comes in each layer turn, layers / p times as often.": _otherwise(
+        lambda step: (1 / step.stage_layers - 1) * step.layers * _OVERHEAD_ALONE
     ),
     "In your predictions a stage has all the layers: it has layers / p.": _otherwise(
         lambda step: (step.stages - 1) * step.layers

@@ -58,6 +58,7 @@ MIDDLE = Transformer(48, 8192, 64)
 SMALL = Transformer(24, 2048, 32, tokens=1024)
 SIX_HEADS = Transformer(30, 3072, 6)
 NARROW = Transformer(36, 2304, 24)
+FORTY_LAYERS = Transformer(40, 6144, 48)
 SEVEN_LAYERS = Transformer(7, 8192, 64)
 TINY = Transformer(12, 768, 12, tokens=512)
 TASKS = (
@@ -77,6 +78,7 @@ TASKS = (
     PlanCase("0.1 B", TINY, 128, 512, 80 * GB),  # the best has 128 copies
     PlanCase("1.3 B and 256,000 words", replace(SMALL, vocabulary=256_000), 8, 64, 16 * GB),
     PlanCase("1.3 B", SMALL, 8, 64, 66_951_315_456),  # the best of 80 GB needs just as much
+    PlanCase("18.4 B with 40 layers", FORTY_LAYERS, 20, 240, 24 * GB),  # 5 stages, which 96 layers would not divide into
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
     PlanCase("2.4 B", NARROW, 14, 36, 80 * GB),  # nothing divides
 )
