@@ -9,7 +9,7 @@
 # 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
-# ![Replay of 2 runs on one clock: tree ends first, after 82.1 ms; star takes 2.4 times as long.](../labs/covers/02.png)
+# ![Replay of 2 runs on one clock: tree ends first, after 87.3 ms; star takes 2.1 times as long.](../labs/covers/02.png)
 
 # %%
 # Set-up: the tools of this lab

@@ -9,7 +9,7 @@
 # (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
 
 # %% [markdown]
-# ![Four hours, two kills: how much work is kept? A save every 8 steps keeps most, 2.73 hours, 1.2 …](../labs/covers/15.png)
+# ![Four hours, two kills: how much work is kept? A save every 8 steps and a save every 24 steps tie …](../labs/covers/15.png)
 
 # %%
 # Set-up: the tools of this lab

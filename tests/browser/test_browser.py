@@ -4,11 +4,13 @@ The file from the disk is nbconvert's HTML, read with no network.
 """
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.support.lab06 import ADDED, LONG, outputs, write
 from tests.support.lab_page import LabTab, Tab
+from tests.support.lab_server import LabServer
 from tests.support.step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 from worldsize.course.opening import FIRST_LAYOUT
 
@@ -190,14 +192,17 @@ def test_in_notebook_7_the_live_view_moves_and_its_picture_stays(ran, context):
 
 
 @SOAK
-def test_a_course_that_is_opened_for_the_first_time_shows_the_labs_contents_beside_it(ran, context):
-    shutil.copy(FIRST_LAYOUT, ran.server.environment()["JUPYTERLAB_WORKSPACES_DIR"])
-    tab = LabTab(context)
-    tab.open(ran.server.notebook_url(ran.path.name).removesuffix("&reset"))
-    contents = tab.page.locator(".jp-TableOfContents")
-    contents.get_by_text("Round a ring", exact=True).wait_for()
-    assert contents.is_visible() and not tab.page.locator(".jp-FileBrowser").is_visible()
-    tab.page.close()
+def test_a_course_that_is_opened_for_the_first_time_shows_the_labs_contents_beside_it(browser, tmp_path):
+    with LabServer(tmp_path) as server:
+        write(server.work / "ring.ipynb", {}, labs_cells=3)
+        layouts = Path(server.environment()["JUPYTERLAB_WORKSPACES_DIR"])
+        layouts.mkdir()
+        shutil.copy(FIRST_LAYOUT, layouts)
+        tab = LabTab(browser.new_context(viewport={"width": 1280, "height": 720}))
+        tab.open(server.notebook_url("ring.ipynb").removesuffix("&reset"))
+        tab.page.locator(".jp-TableOfContents").wait_for()
+        assert not tab.page.locator(".jp-FileBrowser").is_visible()
+        tab.page.context.close()
 
 
 def test_no_request_left_this_machine(ran):
