@@ -5,7 +5,7 @@
 # the record what each of them sends, to deal out examples to ranks, to evaluate exactly, to save a training run and
 # resume it; and to start the same training from a notebook and with `torchrun`.
 #
-# **Minutes:** 140 (two sittings: 75 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
+# **Minutes:** 145 (two sittings: 75 up to “Is it the same training?”, then 70) · **Points:** 6 · **Prerequisites:** PyTorch on
 # one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
@@ -129,7 +129,7 @@ if gpus == 0:
 #
 # You have several cards (GPUs) and one training script. PyTorch's oldest help is one line:
 # `model = nn.DataParallel(model)`. There is still one process. At every step it cuts the batch into pieces and gives
-# each card a piece, a copy of the model, and a *thread*. You, as before, put the model and each batch on card 0.
+# each card a piece, a copy of the model, and a *thread*. You, as before, put the model on card 0; a batch may lie anywhere.
 
 # %%
 lab.predict("leaves", f"{cards} cards, one step of DataParallel. How many copies of the weights leave card 0?", "copies")
@@ -159,7 +159,7 @@ figures.messages(trace).calling("card")
 # Where the line above says *emulated*, there were no GPUs to run PyTorch's own DataParallel on. In that case threads of one
 # process stand in for cards: they do the same in the same order, and each copy takes the time of a link, so that you
 # can see it; NCCL, the library for GPUs, did not run here. According to its documentation it may pass a copy on from card
-# to card, which should be faster; there too all copies come from card 0, and all gradients end there.
+# to card, which should be faster. Even so, all copies start on card 0, and all gradients end there.
 
 # %%
 on_card_0 = [c for c in trace.collectives if c.rank == 0]
@@ -169,10 +169,10 @@ for c in on_card_0:
 
 # %% [markdown]
 # Read it from the top. **Scatter** the images. **Replicate** the weights, at every step anew, because the last step's
-# copies are out of date. (This line and the last give the size of one copy, the others that of the whole batch. In the
-# picture, a small message follows each copy: BatchNorm's running means and variances.) **Gather** the outputs on card 0,
-# where the loss is worked out. Backward: scatter the outputs' gradients, and **add up** all weights' gradients on card 0.
-# Only card 0 takes the step.
+# copies are out of date. (The sizes of *replicate* and *reduce add* are those of one copy, the others those of the whole
+# batch. In the picture, a small message follows each copy: BatchNorm's running means and variances.) **Gather** the
+# outputs on card 0, where the loss is worked out. Backward: scatter the outputs' gradients, and **add up** all weights'
+# gradients on card 0. Only card 0 takes the step.
 
 # %%
 figures.links(trace).calling("card")
@@ -185,7 +185,7 @@ figures.links(trace).calling("card")
 # **In one sentence:** what limits DataParallel as cards are added?
 #
 # <details><summary>Compare</summary>Card 0: it sends and receives for every other card, so its load grows with their number.
-# The parameter server of lab 06 has the same trouble.</details>
+# The parameter server of Lab 06 has the same trouble.</details>
 
 # %% [markdown]
 # ## A process for each card
@@ -276,16 +276,8 @@ print(launch(incomplete, 2, device="cpu")[0])
 # place. Rank 2's key never came, so after one second the others gave up. Without `timeout=` they wait for minutes. So
 # set a limit.
 #
-# RANK is the number among *all* processes, LOCAL_RANK the number on *this machine*. Which of the two chooses the card?
-
-# %%
-lab.predict("local", "Two machines with 4 GPUs each, ranks numbered machine by machine. Which GPU is rank 6's?", "")
-
-# %%
-numbers = [(rank, rank // 4, rank % 4) for rank in range(8)]
-for rank, machine, local in numbers:
-    print(f"RANK {rank}: machine {machine}, LOCAL_RANK {local}, so cuda:{local}")
-lab.measure("local", numbers[6][2])
+# RANK is the number among *all* processes, LOCAL_RANK the number on *this machine*. LOCAL_RANK chooses the card: each
+# machine numbers its GPUs from 0. On the second of two machines with 4 GPUs each, rank 6 has LOCAL_RANK 2 and takes `cuda:2`.
 
 # %%
 # Set-up
@@ -300,8 +292,9 @@ def my_device():
 # ## Move, then wrap
 #
 # Now the model: first `model.to(device)`, then `ddp = DistributedDataParallel(model)`. The order matters. DDP looks at the
-# parameters once, when it wraps them: it copies rank 0's to all ranks, and hangs a **hook** on each, a function that is
-# called when its gradient is ready. Here are two mistakes. The first: the model was never moved to its card.
+# parameters once, when it wraps them: it copies rank 0's to all ranks, and registers a **hook** for each parameter, a
+# function that PyTorch calls when this parameter's gradient is ready. Here are two mistakes. The first: the model was
+# never moved to its card.
 
 # %%
 def forgets_to_move():
@@ -314,8 +307,9 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# PyTorch reports this mistake. `device_ids=[k]`, with this rank's LOCAL_RANK k, says on which GPU its model lies.
-# `output_device=k` says where its outputs go: by default to the same GPU. For a model on the CPU both are None.
+# PyTorch reports this mistake because `device_ids` was given. Without it, and over gloo, a model and batches left on the
+# CPU train there: slowly, and nothing complains. `device_ids=[k]`, with this rank's LOCAL_RANK k, says on which GPU its
+# model lies. `output_device=k` says where its outputs go: by default to the same GPU. For a model on the CPU both are None.
 
 # %%
 def where_it_runs():
@@ -332,50 +326,67 @@ for rank, said in enumerate(launch(where_it_runs, 2).results):
     print(f"rank {rank}: {said}")
 
 # %% [markdown]
-# Nobody reports the second mistake: after the wrapping, a new parameter takes the place of an old one. Rank r's example
-# is r + 1, so its own gradient is r + 1 too, and the mean over two ranks is 1.5.
+# The second mistake: after the wrapping, a new parameter takes the place of an old one. Rank r's example is r + 1 and
+# all weights are 1, so rank r's own gradient is r + 1, and the mean over two ranks is 1.5. Each rank takes two steps,
+# with a model of one layer and with one of two.
 
 # %%
-def gradient(replaced):
+def gradient_of_each_step(replaced, layers=1):
+    """The first layer's gradient in each of two steps, and the error if there is one."""
     dist.init_process_group("gloo")
-    model = nn.Linear(1, 1, bias=False)
-    ddp = DistributedDataParallel(model)
+    model = nn.Sequential(*[nn.Linear(1, 1, bias=False) for _ in range(layers)])
+    for p in model.parameters():
+        nn.init.ones_(p)
+    ddp, seen = DistributedDataParallel(model), []
     if replaced:
-        model.weight = nn.Parameter(torch.zeros(1, 1))
-    ddp(torch.full((1, 1), dist.get_rank() + 1.0)).sum().backward()
-    return model.weight.grad.item()
+        model[0].weight = nn.Parameter(torch.ones(1, 1))
+    try:
+        for _ in range(2):
+            ddp.zero_grad()
+            ddp(torch.full((1, 1), dist.get_rank() + 1.0)).sum().backward()
+            seen.append(model[0].weight.grad.item())
+    except RuntimeError as error:
+        seen.append(str(error).partition(" in the prior")[0])
+    return seen
 
-for replaced in (False, True):
-    found = launch(gradient, 2, args=(replaced,), device="cpu").results
-    print("replaced after wrapping:" if replaced else "wrapped last:", found)
+cases = {"wrapped last": (False,), "one of one replaced": (True,), "one of two replaced": (True, 2)}
+for name, case in cases.items():
+    for rank, seen in enumerate(launch(gradient_of_each_step, 2, args=case, device="cpu").results):
+        print(f"{name}, rank {rank}:", ", ".join(map(str, seen)))
 
 # %% [markdown]
-# The new parameter has no hook, nobody averages it, and the ranks drift apart without a word. So: build, load, move,
-# make all changes, and wrap **last**. The optimizer comes after that.
+# The new parameter has no hook, so nobody averages its gradient. Where all parameters are replaced, DDP waits for nothing:
+# PyTorch never complains, and the ranks drift apart. Where one of several is replaced, DDP waits for the old one's hook, and
+# the next forward pass raises an error. So: build, load, move, make all changes, and wrap **last**. Create the optimizer
+# after that.
 #
-# A parameter that a step does not use never calls its hook either. Below, no step uses `extra`, and each rank takes two steps.
+# A parameter that a step does not use never calls its hook either. Below, no step uses `extra`.
 
 # %%
 def leaves_one_out(find):
+    """The used weight's gradient in each of two steps, and the error if there is one."""
     dist.init_process_group("gloo")
     model = nn.Linear(1, 1)
     model.extra = nn.Linear(1, 1)
-    ddp, done = DistributedDataParallel(model, find_unused_parameters=find), []
+    ddp, seen = DistributedDataParallel(model, find_unused_parameters=find), []
     try:
-        for step in range(2):
-            ddp(torch.ones(1, 1)).sum().backward()
-            done.append(f"step {step} done")
+        for _ in range(2):
+            ddp.zero_grad()
+            ddp(torch.full((1, 1), dist.get_rank() + 1.0)).sum().backward()
+            seen.append(model.weight.grad.item())
     except RuntimeError as error:
-        done.append(str(error).partition(".")[0])
-    return ", ".join(done)
+        seen.append(str(error).partition(" in the prior")[0])
+    return seen
 
 for find in (False, True):
-    said = launch(leaves_one_out, 2, args=(find,), device="cpu")[0]
-    print(f"find_unused_parameters={find}:", said)
+    for rank, seen in enumerate(launch(leaves_one_out, 2, args=(find,), device="cpu").results):
+        print(f"find_unused_parameters={find}, rank {rank}:", ", ".join(map(str, seen)))
 
 # %% [markdown]
-# The error comes one step late, in the next forward pass: DDP was still waiting for the hook of `extra`. With
-# `find_unused_parameters=True` it looks for unused parameters in every step, which costs time.
+# DDP sends gradients in **buckets**, each when all its parameters' hooks have been called. The hook of `extra` is not, so
+# this bucket never leaves, and the gradients of *used* weights in it are not averaged either. The error comes one step late,
+# in the next forward pass; an optimizer that steps in between makes the ranks differ. With `find_unused_parameters=True`
+# DDP looks for unused parameters in every step, which costs time, and averages the others.
 
 # %% [markdown]
 # ## Does DDP gather on card 0?
@@ -406,7 +417,7 @@ start, step = (together(seen) for seen in zip(*run.results))
 # %%
 gradient_bytes = sum(p.nbytes for p in mlp([784, 512, 10]).parameters())
 lab.measure("card0", step.received_bytes(0) / gradient_bytes if step.transfers else None)
-for c in step.collectives:
+for c in sorted(step.collectives, key=lambda c: c.rank):
     print(f"rank {c.rank} took part in {c.op} of {c.size_bytes / 1e6:.2f} MB")
 figures.links(step)
 
@@ -428,15 +439,16 @@ figures.links(start)
 # %% [markdown]
 # ## Who takes which example?
 #
-# With DataParallel one process loads every batch. With DDP each rank loads its own. `DistributedSampler` deals out the
-# examples like cards: shuffle all of them, then rank r takes number r, r + n, r + 2n, … All ranks must take equally many
-# steps, or one would wait for ever; so if the examples do not divide evenly, some from the beginning are dealt twice.
+# With DataParallel one process loads every batch. With DDP each rank loads its own. `DistributedSampler` shuffles all
+# examples; then each rank takes every n-th, beginning with its own number: rank r takes r, r + n, r + 2n, … All ranks must
+# take equally many steps, or one would wait for ever.
 
 # %%
 lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in one epoch?", "examples")
 
 # %% [markdown]
-# Write such a dealer yourself, without `DistributedSampler`. Lab 04 cut batches so that nothing was dealt twice; this is
+# If the examples do not divide evenly, `DistributedSampler` *pads*: some from the beginning of the order are dealt twice.
+# Write such a sampler yourself, without `DistributedSampler`. Lab 04 cut batches so that nothing was dealt twice; this is
 # the library's simpler rule. The order must be the same on all ranks and new in every epoch, from epoch 0 on: it depends
 # on `seed + epoch` and nothing else.
 #
@@ -520,14 +532,15 @@ for by_all in (True, False):
 lab.predict("batches", "20 batches an epoch, 5 epochs, without set_epoch: how many different batches are there?", "batches")
 
 # %%
-def batches_seen(told):
+def batches_seen(sets_epoch):
     """How many different batches of 20 of 400 examples 4 ranks have seen after each epoch."""
     samplers = [DistributedSampler(range(400), 4, rank) for rank in range(4)]
     seen, counts = set(), []
     for number in range(5):
-        if told:
-            [s.set_epoch(number) for s in samplers]
-        shares = [torch.tensor(list(s)).split(5) for s in samplers]
+        for sampler in samplers:
+            if sets_epoch:
+                sampler.set_epoch(number)
+        shares = [torch.tensor(list(sampler)).split(5) for sampler in samplers]
         seen |= {frozenset(torch.cat(parts).tolist()) for parts in zip(*shares)}
         counts.append(len(seen))
     return counts
@@ -537,12 +550,12 @@ lab.measure("batches", without[-1])
 figures.histories(
     {"with set_epoch": batches_seen(True), "without": without},
     "How many different batches do the ranks see, with set_epoch and without?",
-    y="different batches so far", x="epoch",
+    y="different batches so far", x="epochs done",
 )
 
 # %% [markdown]
 # Without it, the same examples meet in the same batches in the same order, for ever. The training still learns
-# something, and no message tells you. You find such mistakes by looking at the *order*, not the loss.
+# something, and no message tells you. To find such a mistake, print the *order* of the examples in two epochs.
 
 # %% [markdown]
 # ## The training
@@ -617,13 +630,16 @@ def curve(build):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     n, losses, accuracies = dist.get_world_size(), [], []
-    ddp, dealer = DistributedDataParallel(build()), DistributedSampler(images)
+    ddp, sampler = DistributedDataParallel(build()), DistributedSampler(images)
     adam = torch.optim.Adam(ddp.parameters(), 1e-3)
     for epoch in range(epochs):
-        ddp.train(), dealer.set_epoch(epoch)
-        for part in torch.tensor(list(dealer)).split(batch // n):
-            gradients(ddp, images[part], labels[part])
-            losses.append(F.cross_entropy(ddp.module(images[part]), labels[part]).detach() / n)
+        ddp.train()
+        sampler.set_epoch(epoch)
+        for part in torch.tensor(list(sampler)).split(batch // n):
+            adam.zero_grad()
+            loss = F.cross_entropy(ddp(images[part]), labels[part])
+            loss.backward()
+            losses.append(loss.detach() / n)
             adam.step()
         ddp.eval()
         right = ddp.module(test_images).argmax(1) == test_labels
@@ -667,8 +683,10 @@ def synced_model():
     return nn.SyncBatchNorm.convert_sync_batchnorm(normed_model())
 
 normed = launch(curve, 1, args=(normed_model,), device="cpu")[0]
-found = gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0])
-print("BatchNorm:", words.format(" is", *found))
+for n in (2, 4, 8):
+    loss_gap, _ = gaps(normed, launch(curve, n, args=(normed_model,), device="cpu")[0])
+    each = f"{batch // n:2} images each"
+    print(f"BatchNorm, {n} ranks, {each}: the largest gap in the loss is {loss_gap:.2g} nats")
 try:
     launch(curve, 2, args=(synced_model,), device="cpu")
     print("SyncBatchNorm ran on the CPU")
@@ -676,22 +694,27 @@ except RankFailed as failed:
     print("SyncBatchNorm:", str(failed).splitlines()[0])
 
 # %% [markdown]
+# The more ranks share a batch, the fewer images each BatchNorm sees. The running means that you evaluate with are rank 0's
+# alone: before each forward pass DDP sends them to all.
+#
 # If the last line is an error, this PyTorch has SyncBatchNorm for GPUs only, and it was not run here. Call
-# `convert_sync_batchnorm` before you wrap the model. The more ranks share a batch, the fewer images each BatchNorm
-# sees.
+# `convert_sync_batchnorm` before you wrap the model.
 
 # %% [markdown]
 # ## As a notebook, as a script
 #
 # Your function trains the ResNet too. `main` is what every rank runs: form the group, train, say how it went, end the
 # group. (PyTorch warns if a group over nccl is left open.) Watch how little of it knows about ranks.
+#
+# Dropout should drop other places on each rank: after the wrap, call `torch.manual_seed(seed + rank)`. A `DataLoader` seeds
+# its workers from that generator, so random crops then differ by rank, too.
 
 # %%
 def main(shape, count, batch, epochs):
     """What every rank runs."""
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
-    torch.manual_seed(10)  # repeatable; but dropout would drop the same places on all ranks
+    torch.manual_seed(10)  # repeatable: all ranks draw the same first weights
     torch.set_num_threads(1)  # other numbers add up in another order, and round differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
@@ -699,8 +722,8 @@ def main(shape, count, batch, epochs):
     train_ddp(given, epochs, batch // n, 0.05, lambda _: model, F.cross_entropy)
     model.eval()
     x, y = images[rank::n].to(my_device()), labels[rank::n].to(my_device())
-    told = f"loss of its share {F.cross_entropy(model(x), y).item():.4f}"
-    print(f"rank {rank} of {n}, process {os.getpid()}: {told}", flush=True)
+    loss = f"loss of its share {F.cross_entropy(model(x), y).item():.4f}"
+    print(f"rank {rank} of {n}, process {os.getpid()}: {loss}", flush=True)
     dist.destroy_process_group()
 
 # %%
@@ -792,8 +815,14 @@ said = terminal(*two_ranks, "mended.py", folder=folder.name)
 # ## Two machines (optional)
 #
 # With two machines, or **nodes**, you give the command on each, with the node's number and the address of node 0. Here
-# both nodes are this machine: two groups of processes, which meet at one port. The script also says which ranks would
-# save a file if a script saved on `LOCAL_RANK == 0`.
+# both nodes are this machine: two groups of processes, which meet at one port. (Many scripts name the meeting place by
+# `--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT` instead.) The script also says which ranks would save a file if a
+# script saved on `LOCAL_RANK == 0`.
+
+# %%
+lab.predict(
+    "savers", "2 machines, 2 processes each: how many ranks save if a script saves on LOCAL_RANK == 0?", "ranks"
+)
 
 # %%
 nodes = """\
@@ -823,6 +852,7 @@ with ThreadPoolExecutor() as pool:
         for k in (0, 1)
     ]
 said = "".join(node.result() for node in both)
+lab.measure("savers", said.count("would save"))
 print("ranks that would save:", said.count("would save"))
 
 # %% [markdown]
@@ -849,11 +879,11 @@ def padded_accuracy(share, count):
 def evaluate(accuracy, predicted, labels, counts):
     """The accuracy on the first `count` images, for each of counts."""
     dist.init_process_group("gloo")
-    told = []
+    found = []
     for count in counts:
         mine = list(DistributedSampler(range(count), shuffle=False))
-        told.append(accuracy({"predicted": predicted[mine], "labels": labels[mine]}, count))
-    return told
+        found.append(accuracy({"predicted": predicted[mine], "labels": labels[mine]}, count))
+    return found
 
 # %%
 one_right = torch.tensor([1, 0, 0, 0, 0]), torch.ones(5, dtype=torch.long)
@@ -917,19 +947,21 @@ figures.histories(
 )
 
 # %% [markdown]
-# With many images the error is small, but it can be there whenever 4 does not divide the count. Does it change with the
-# number of ranks? Here are the same few images, dealt to more and more ranks.
+# With $n$ ranks and $c$ images at most $n-1$ are dealt twice, so the error is at most $\frac{n-1}{c+n-1}$: small for many
+# images, but it can be there whenever $n$ does not divide $c$. Does it change with the number of ranks? Here are the same
+# few images, dealt to more and more ranks.
 
 # %%
 few = next((c for c in range(9, 40) if 0 < truth[c - 1] < 1), 9)
 for n in (1, 2, 4, 8, 16):
     dealt = [k % few for k in range(-(-few // n) * n)]
     share = (predicted == test_labels)[dealt].double().mean().item()
-    predictions = f"{len(dealt)} predictions, accuracy {share:.1%} with padding counted"
-    print(f"{few} images, {n:2} ranks: {predictions}")
+    print(f"{n:2} {'ranks' if n > 1 else 'rank '}: {len(dealt)} predictions of {few} images,",
+          f"accuracy {share:.1%} with padding counted, {truth[few - 1]:.1%} without")
 
 # %% [markdown]
-# Where two runs count padding, with different numbers of ranks, their accuracies cannot be compared. In *training* the
+# (Where there is padding and the accuracy is exact, it is so by chance.) Where two runs count padding, with different
+# numbers of ranks, their accuracies cannot be compared. In *training* the
 # order is new in every epoch, so the padding falls on other examples each time, and no example counts double for long.
 
 # %% [markdown]
@@ -941,8 +973,9 @@ for n in (1, 2, 4, 8, 16):
 
 # %% [markdown]
 # You write the order of events; the actions are handed in. `train_epoch(model, optimizer, epoch)` takes the two states
-# and returns new ones. `save(checkpoint)`, `load()` and `barrier()` do what they say; `load()` returns None while there
-# is no file. All ranks train together, and all come to each barrier. A barrier must lie between a save and the next load.
+# and returns the states after it. `save(checkpoint)`, `load()` and `barrier()` do what they say; `load()` returns None
+# while there is no file. All ranks train together, and all come to each barrier. A barrier must lie between a save and the
+# next load.
 #
 # <details><summary>Hint</summary>Begin with what <code>load()</code> gives, or with epoch 0 and the states that were
 # passed. After each epoch rank 0 saves; then comes the barrier, for all ranks, so outside the
@@ -982,7 +1015,8 @@ def resumable(path, epochs, dies_at=None):
     inside, momentum = ddp.module, torch.optim.SGD(ddp.parameters(), 0.05, momentum=0.9)
 
     def train_epoch(model, optimizer, number):
-        inside.load_state_dict(model), momentum.load_state_dict(optimizer)
+        inside.load_state_dict(model)
+        momentum.load_state_dict(optimizer)
         mine = my_part(number)
         for k, part in enumerate(mine.split(32)):
             if (rank, number, k) == (1, dies_at, 1):
@@ -991,19 +1025,19 @@ def resumable(path, epochs, dies_at=None):
             momentum.step()
         return inside.state_dict(), momentum.state_dict()
 
-    def save(held):
-        torch.save(held, path)
+    def save(checkpoint):
+        torch.save(checkpoint, path)
 
     def load():
         return torch.load(path) if path.exists() else None
 
-    held = inside.state_dict(), momentum.state_dict()
-    return train_resumable(rank, epochs, *held, train_epoch, save, load, dist.barrier)
+    states = inside.state_dict(), momentum.state_dict()
+    return train_resumable(rank, epochs, *states, train_epoch, save, load, dist.barrier)
 
 def my_part(number):
-    dealer = DistributedSampler(images)
-    dealer.set_epoch(number)
-    return torch.tensor(list(dealer))
+    sampler = DistributedSampler(images)
+    sampler.set_epoch(number)
+    return torch.tensor(list(sampler))
 
 # %% [markdown]
 # Three trainings: one undisturbed; one that loses a rank in its third epoch; and a new start of that one, in new
@@ -1046,7 +1080,8 @@ else:
 def saves_the_wrapper(states, module):
     dist.init_process_group("gloo")
     ddp = DistributedDataParallel(nn.Linear(2, 1))
-    torch.save(ddp.state_dict(), states), torch.save(ddp, module)
+    torch.save(ddp.state_dict(), states)
+    torch.save(ddp, module)
 
 states, module = Path(folder.name, "states.pkl"), Path(folder.name, "module.pkl")
 launch(saves_the_wrapper, 1, args=(states, module), device="cpu")
@@ -1065,14 +1100,16 @@ for name, load in (
 # %% [markdown]
 # Either every name begins with `module.`, or the file needs a process group and DDP itself. Save
 # `ddp.module.state_dict()`. And where ranks have GPUs, load it with `map_location=my_device()`: otherwise each of them loads the
-# tensors onto the card that they were saved from, card 0.
+# tensors onto the card that they were saved from, card 0. Where a file has such names already,
+# `torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(states, "module.")` takes the prefix away.
 
 # %% [markdown]
 # ## DataParallel against DDP
 #
 # Now both in one run, on the same model and the same batch. First over links of 20 MB/s: there the messages decide.
 # The weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel sends the weights to $n-1$ cards and gets
-# the gradients back, all through card 0: $2(n-1)\frac WB$ seconds. DDP's ring takes $\frac{2(n-1)}{n}\frac WB$.
+# the gradients back. Card 0 sends or receives one copy after another: $2(n-1)\frac WB$ seconds. DDP's ring takes
+# $\frac{2(n-1)}{n}\frac WB$.
 
 # %% [markdown]
 # The time of a step varies, so all take several steps, in turns. DataParallel needs one process; meanwhile the other ranks
@@ -1160,10 +1197,15 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 
 # %% [markdown]
 # The outlines are the messages alone; computing comes on top. Over slow links a ring should win, and by more with every
-# card. Computing that both need brings whole steps nearer together than their messages. But without GPUs the emulated cards are
-# threads, which share one Python and compute more slowly than processes: that drives the steps apart. Which weighs more in the
-# lines above? Without slow links messages cost little, and where there are no GPUs all wait for the same cores. PyTorch's
-# own advice is DDP, even on one machine.
+# card. Both also compute, which brings the ratio of whole steps closer to 1 than that of the messages alone. But without
+# GPUs the emulated cards are threads, which share one Python and compute more slowly than processes: that makes the ratio
+# larger. Which weighs more in the lines above?
+#
+# <details><summary>Compare</summary>The computing that both do, if the ratio of whole steps is below that of the messages
+# alone; the shared Python, if it is above.</details>
+#
+# Without slow links messages cost little, and where there are no GPUs all wait for the same cores. PyTorch's own advice is
+# DDP, even on one machine.
 
 # %% [markdown]
 # Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
@@ -1226,8 +1268,8 @@ lab.measure("autocast", travelled["neither"] / travelled["no_sync and autocast"]
 # %% [markdown]
 # **In one sentence:** autocast computes in 16 bits; why do the gradients still travel in 32?
 #
-# <details><summary>Compare</summary>A gradient has its weight's dtype, and the weights are float32. To send fewer bytes one needs
-# a communication hook, as in Lab 14.</details>
+# <details><summary>Compare</summary>A gradient has its weight's dtype, and the weights are float32. One way to
+# send fewer bytes is a communication hook, as in Lab 14; another is to hold the weights in bfloat16.</details>
 #
 # Lab 11 writes `no_sync` by hand, and says what must be inside it.
 
