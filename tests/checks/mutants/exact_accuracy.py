@@ -162,7 +162,7 @@ answers.mistake("a_rank_with_padding_alone_goes_home", {
 }, "even a rank with only padding? The others wait for it")
 
 
-@answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, as if ranks held blocks")
+@answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, all on the last rank, as if ranks held blocks")
 def cuts_what_was_gathered_in_rank_order(share, count):
     everyone = [torch.empty_like(share["labels"]) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, (share["predicted"] == share["labels"]).long())
@@ -172,7 +172,7 @@ def cuts_what_was_gathered_in_rank_order(share, count):
 answers.mistake("numbers_its_examples_in_blocks", {
     "mine = own(share, count)":
         'mine = dist.get_rank() * len(share["labels"]) + torch.arange(len(share["labels"])) < count',
-}, "4 ranks, 9 examples", "Padding was taken to lie at the end, as if ranks held blocks")
+}, "4 ranks, 9 examples", "Padding was taken to lie at the end, all on the last rank, as if ranks held blocks")
 answers.mistake("sorts_the_hits_and_cuts_them", {"torch.cat(everyone)[:count]": "torch.cat(everyone).sort().values[:count]"},
     "4 ranks, 9 examples", "The hits were sorted before they were cut", of=cuts_what_was_gathered_in_rank_order)
 answers.mistake("sorts_the_hits_downwards_and_cuts_them", {
@@ -184,7 +184,23 @@ answers.mistake("takes_the_padding_to_lie_on_rank_0", {
         if dist.get_rank() == 0 and count % dist.get_world_size():
             mine[-(-count % dist.get_world_size()):] = False
     """,
-}, "4 ranks, 9 examples: rank 0: expected")
+}, "4 ranks, 9 examples: rank 0: expected", "All padding was taken to lie on rank 0")
+answers.mistake("takes_the_padding_to_lie_on_the_last_rank", {
+    "own(share, count)": """
+        torch.ones(len(share["labels"]), dtype=torch.bool)
+        if dist.get_rank() == dist.get_world_size() - 1 and count % dist.get_world_size():
+            mine[-(-count % dist.get_world_size()):] = False
+    """,
+}, "4 ranks, 9 examples", "Padding was taken to lie at the end, all on the last rank")
+answers.mistake("takes_the_padding_to_lie_on_the_first_ranks", {
+    "own(share, count)": """
+        torch.ones(len(share["labels"]), dtype=torch.bool)
+        if dist.get_rank() < -count % dist.get_world_size():
+            mine[-1] = False
+    """,
+}, "4 ranks, 9 examples", "The ranks below 3 left their last example out: padding is dealt last")
+answers.mistake("rounds", {"return right / total": "return round(float(right / total), 2)"},
+    "2 ranks, 6 examples", "It was rounded to 2 digits: return the accuracy as it is")
 
 
 @answers.is_wrong("3 ranks, 7 examples", "of 70,001 right", "can the totals' dtype count this far?")

@@ -127,11 +127,18 @@ answers.mistake("deals_blocks", {
         size = len(order) // world_size
         return order[rank * size : (rank + 1) * size]
     """,
-}, "the shares are blocks; the library deals the order like cards: rank 1 begins with its second")
+}, "the shares are blocks; with the library each rank takes every n-th of the order", "rank 1 begins with the order's second")
 answers.mistake("shuffles_by_rank", {"seed + epoch": "seed + epoch + 1000 * rank"},
     "the ranks' orders differ: shuffle with the same seed on every rank")
 answers.mistake("shuffles_by_the_global_generator", {"order_of(count, seed + epoch)": "torch.randperm(count).tolist()"},
     "the ranks' orders differ", "in a separate generator", chance=True)
+answers.mistake("deals_first_and_shuffles_then", {
+    "order = order_of(count, seed + epoch)": "order = list(range(count))",
+    "return order[rank::world_size]": """
+        share = order[rank::world_size]
+        return [share[k] for k in order_of(len(share), seed + epoch)]
+    """,
+}, "the examples were dealt out first, and each share was shuffled by itself", "Shuffle all of them, then deal")
 answers.mistake("never_shuffles", {"order_of(count, seed + epoch)": "list(range(count))"},
     "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch")
 answers.mistake("pads_with_the_last_one", {
@@ -153,7 +160,7 @@ answers.mistake("seeds_the_global_generator", {
         torch.manual_seed(seed + epoch)
         order = torch.randperm(count).tolist()
     """,
-}, "my_share resets torch's global generator", "dropout too")
+}, "my_share resets torch's global generator", "dropout too", "manual_seed(seed + epoch)")
 answers.mistake("shuffles_with_another_generator", {
     "order = order_of(count, seed + epoch)": """
         order = list(range(count))

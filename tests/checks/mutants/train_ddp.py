@@ -168,7 +168,7 @@ answers.mistake("steps_with_adam", {"torch.optim.SGD(model.parameters(), rate)":
 answers.mistake("has_a_rate_of_its_own", {"SGD(model.parameters(), rate)": "SGD(model.parameters(), 0.01)"},
     "The optimizer's lr is 0.01; rate is")
 answers.mistake("adds_up_the_loss", {"loss(model(x), y)": "(loss(model(x), y) * len(x))"},
-    "All ranks agree: so a step takes other examples than expected, or is longer or shorter")
+    "Each gradient is multiplied by the number of its batch's examples: the loss is a mean over the batch")
 answers.mistake("returns_dicts", {"flat([*model.parameters()])": "model.state_dict()"},
     "expected the weights after each of 3 epochs", "got dicts: make one vector of an epoch's weights")
 answers.mistake("notes_the_weights_before_each_epoch", {
@@ -206,7 +206,18 @@ answers.mistake("trains_three_epochs", {"range(epochs)": "range(3)"},
 answers.mistake("averages_by_itself", {
     "DistributedDataParallel(build(data).to(device))": "broadcast(build(data).to(device))",
     "backward()": "backward()\naverage(model, dist.get_world_size())",
-}, "3 ranks, 14 examples", "no DistributedDataParallel was called: wrap the model, and let DDP average")
+}, "3 ranks, 14 examples", "the weights are right, but no DistributedDataParallel was called: wrap the model")
+answers.mistake("averages_the_weights_each_epoch", {
+    "DistributedDataParallel(build(data).to(device))": "broadcast(build(data).to(device))",
+    "history.append(flat": """
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+        history.append(flat""",
+}, "2 ranks", "No DistributedDataParallel was called: wrap the model, call the wrapped one")
+answers.mistake("replaces_a_parameter_after_the_wrapping", {
+    "optimizer = torch": "model.module.weight = nn.Parameter(model.module.weight.detach().clone())\noptimizer = torch",
+}, "Expected to have finished reduction", "Was one replaced or added after the wrapping?")
 answers.mistake("averages_over_two_by_itself", {
     "DistributedDataParallel(build(data).to(device))": "broadcast(build(data).to(device))",
     "backward()": "backward()\naverage(model, 2)",

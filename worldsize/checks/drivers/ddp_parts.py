@@ -1,6 +1,6 @@
-"""Run a student's training with DDP on a rank, and note its samplers' orders and its optimizers.
+"""Run a student's training with DDP on a rank, and note its samplers' orders, its optimizers and whether it calls DDP.
 
-With a model and a loss of the check's own, note also what is moved to a device, and calls of DDP. The model is linear with
+With a model and a loss of the check's own, note also what is moved to a device. The model is linear with
 shifted weights, the loss a multiple of the mean squared error, so a training that uses its own ends with other weights. No
 value tells the CPU from no device, so the calls that move are noted.
 """
@@ -26,8 +26,8 @@ def with_model_and_loss(
     """Run with DDP `fn(data, epochs, batch_size, rate, build, loss)`, with the check's own `build` and `loss`.
 
     `build(data)` is the linear model of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is the
-    result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples, "called" whether a
-    model wrapped in DDP was, "group" whether the process group is still there; the rest is as `_noted_parts` has it.
+    result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples, "group" whether the
+    process group is still there; the rest is as `_noted_parts` has it.
     """
     import torch.distributed as dist
     from torch import nn
@@ -51,24 +51,21 @@ def with_model_and_loss(
             raise ValueError(f"loss: expected outputs and y of one shape, got {list(output.shape)} and {list(wanted.shape)}")
         return scale * nn.functional.mse_loss(output, wanted)
 
-    called: list[str] = []
-    with _noted_parts() as parts, _noted_moves(moved), _noted_calls(called):
+    with _noted_parts() as parts, _noted_moves(moved):
         returned = fn(data, epochs, batch_size, rate, build, loss)
-    return {
-        "returned": returned, "built": len(built), "moved": moved, "called": bool(called), "group": dist.is_initialized(),
-        **parts,
-    }  # fmt: skip
+    return {"returned": returned, "built": len(built), "moved": moved, "group": dist.is_initialized(), **parts}
 
 
 @contextmanager
 def _noted_parts() -> Iterator[dict[str, list[Any]]]:
     """Note the parts of a training: "orders" has the epoch and the seed of each order that a DistributedSampler gave,
-    "optimizers" the name of each optimizer, with its learning rate, momentum and weight decay.
+    "optimizers" the name of each optimizer, with its learning rate, momentum and weight decay. "called" has the name of
+    the model that DDP wraps, for each forward pass through DDP.
     """
     import torch
     from torch.utils.data import DistributedSampler
 
-    parts: dict[str, list[Any]] = {"orders": [], "optimizers": []}
+    parts: dict[str, list[Any]] = {"orders": [], "optimizers": [], "called": []}
     ordered, made = DistributedSampler.__iter__, torch.optim.Optimizer.__init__
 
     def order(sampler: DistributedSampler) -> Iterator[int]:
@@ -82,7 +79,8 @@ def _noted_parts() -> Iterator[dict[str, list[Any]]]:
 
     DistributedSampler.__iter__, torch.optim.Optimizer.__init__ = order, make
     try:
-        yield parts
+        with _noted_calls(parts["called"]):
+            yield parts
     finally:
         DistributedSampler.__iter__, torch.optim.Optimizer.__init__ = ordered, made
 

@@ -34,6 +34,10 @@ RETURNED_AND_LIBRARY = Evidence(
     "from it",
     "the grader",
 )
+RETURNED_AND_DDP = Evidence(
+    "what came back; whether DistributedDataParallel was called, which the answer's own process notes, can only take from it",
+    "the grader",
+)
 MESSAGES_AND_BACKWARD = Evidence(
     "messages, as above; what autograd keeps for backward, which the answer's own process notes, can only take from it",
     "the broker, in the grader",

@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import ddp_parts
 from worldsize.checks.kit import evidence
 from worldsize.checks.kit.exercise import exercise
-from worldsize.checks.kit.judge import Case, ranks_in_words
+from worldsize.checks.kit.judge import Case, ranks_in_words, though_right
 from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import UNEXAMINED, Complaint
@@ -29,7 +29,8 @@ TOGETHER = "one step is that of all ranks' examples together"
 ORDERS = "every epoch has an order of its own"
 PARTS = "build makes the model, loss judges it"
 MOVED = "model and examples are moved to the device"
-BY_DDP = "the model is called through DDP, and the process group stays"
+BY_DDP = "the weights are right because DDP averages the gradients"
+GROUP_STAYS = "the process group stays"
 SHIFT, SCALE = 0.37, 1.7  # the check's own build adds SHIFT to the weights; its loss is SCALE x the mean squared error
 PLANS = ((2, 11, 3, 3), (3, 14, 2, 2))  # (ranks, examples, a rank's batch size, epochs); few ranks, because DDP starts slowly
 INPUTS = 2
@@ -79,8 +80,8 @@ class DdpTrainingRun:
 
 
 @exercise(
-    {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0, BY_DDP: 0.0},
-    seen={MOVED: evidence.OWN_PROCESS, BY_DDP: evidence.OWN_PROCESS},
+    {ALIKE: 0.25, TOGETHER: 0.25, ORDERS: 0.25, PARTS: 0.25, BY_DDP: 0.5, MOVED: 0.0, GROUP_STAYS: 0.0},
+    seen={BY_DDP: evidence.RETURNED_AND_DDP, MOVED: evidence.OWN_PROCESS, GROUP_STAYS: evidence.OWN_PROCESS},
     needs=needs.GROUP,
 )
 def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
@@ -97,6 +98,7 @@ def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
         str(plain),
         lambda: arena.group(fn, plain.inputs, plain.epochs, plain.batch_size, plain.rate, driver=ddp_parts.noted),
         lambda ended: _examine([of_rank["returned"] for of_rank in ended.returned], plain, ended.returned[0]),
+        _NO_HOOK,
     )
 
     checks_parts = Case(
@@ -105,8 +107,18 @@ def train_ddp(arena: Arena, fn: Callable) -> Iterable[Case]:
             fn, other.inputs, other.epochs, other.batch_size, other.rate, SHIFT, SCALE, driver=ddp_parts.with_model_and_loss
         ),
         lambda ended: _examine_parts(ended.returned, with_parts),
+        _NO_HOOK,
     )
     return [own_parts, checks_parts]
+
+
+_NO_HOOK = {
+    "Expected to have finished reduction": (
+        "Here every parameter is used. Was one replaced or added after the wrapping? DDP has hooks only for the parameters that "
+        "it wrapped: make all changes first, and wrap last."
+    ),
+    "does not require a gradient": "DDP found nothing to average: leave the parameters' requires_grad as build made it.",
+}
 
 
 def draw_lesson(n: int, count: int, batch_size: int, epochs: int, seed: int) -> DdpTrainingRun:
@@ -125,14 +137,14 @@ def draw_lesson(n: int, count: int, batch_size: int, epochs: int, seed: int) -> 
 
 def history(
     lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: float = 0.0, decay: float = 0.0,
-    owners: Sequence[int] | None = None, anew: bool = False, once: bool = False,
+    owners: Sequence[int] | None = None, anew: bool = False, once: bool = False, summed: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Return the weights after each epoch of DDP training, computed in NumPy. Shape [epochs, inputs + 1].
 
     Each step takes the mean of the ranks' mean gradients, times `scale`, plus `keep` times the step before (1 if
     gradients are never zeroed, else a momentum; `anew`: not of an earlier epoch), plus `decay` times the weights. `once`: the
-    weights move at the end of an epoch alone. `start` is the rank whose weights come first. `owners` are the ranks whose y the
-    shares use; by default each share's own rank.
+    weights move at the end of an epoch alone. `summed`: gradients are sums over a rank's batch. `start` is the rank whose
+    weights come first. `owners` are the ranks whose y the shares use; by default each share's own rank.
     """
     owners = range(lesson.n) if owners is None else owners
     weights = lesson.start(start)
@@ -142,7 +154,10 @@ def history(
         if anew:
             kept = 0.0 * weights
         for batches in _steps(shares, lesson.batch_size):
-            slopes = [lesson.slope(rank, batch, weights) for rank, batch in zip(owners, batches, strict=True)]
+            slopes = [
+                lesson.slope(rank, batch, weights) * (len(batch) if summed else 1)
+                for rank, batch in zip(owners, batches, strict=True)
+            ]
             kept = scale * lesson.scale * np.mean(slopes, axis=0) + decay * weights + keep * kept
             if not once:
                 weights = weights - lesson.rate * kept
@@ -230,6 +245,8 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         "The sampler left examples out: its drop_last is False by default.": on_all(even),
         "Every rank took rank 0's examples: the sampler asks the group for its rank by itself.": on_all(of_rank_0),
         f"The steps are {own} times too short: the loss is a mean over the batch already.": on_all(orders, scale=1 / own),
+        "Each gradient is multiplied by the number of its batch's examples: the loss is a mean over the batch; take it as it is.":
+            on_all(orders, summed=True),
         "The ranks began with other weights, and kept them apart: DDP gives all ranks rank 0's when it wraps the model, unless "
         "init_sync is False.": histories_apart(lesson, orders),
         "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": on_all(
@@ -286,8 +303,16 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun, parts: Mapping[str
     return complaints
 
 
+_NO_DDP = (
+    "No DistributedDataParallel was called: wrap the model, call the wrapped one, and let DDP average the gradients at every "
+    "step."
+)
+
+
 def _odd_part(lesson: DdpTrainingRun, parts: Mapping[str, Any]) -> str:
-    """Return what is odd about a training's samplers or its optimizer, or an empty text."""
+    """Return what is odd about a training: no DDP, its samplers or its optimizer; or an empty text."""
+    if not parts["called"]:
+        return _NO_DDP
     epochs, seeds = [epoch for epoch, _ in parts["orders"]], {seed for _, seed in parts["orders"]}
     if not epochs:
         return (
@@ -316,7 +341,7 @@ def _odd_part(lesson: DdpTrainingRun, parts: Mapping[str, Any]) -> str:
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
     """Examine the records of `ddp_parts.with_model_and_loss`. `lesson` has the model's shift and the loss's scale."""
     histories = [of_rank["returned"] for of_rank in returned]
-    unexamined = dict.fromkeys((PARTS, MOVED, BY_DDP), UNEXAMINED)
+    unexamined = dict.fromkeys((PARTS, BY_DDP, MOVED, GROUP_STAYS), UNEXAMINED)
     if any(_no_history(got, rank, lesson.epochs) for rank, got in enumerate(histories)):
         return {**_examine(histories, lesson, returned[0]), **unexamined}
 
@@ -332,6 +357,9 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
 
     complaints = _examine(histories, lesson, returned[0])
     complaints[PARTS] = UNEXAMINED if complaints[TOGETHER] else None
+    complaints[BY_DDP] = UNEXAMINED if complaints[TOGETHER] or complaints[ORDERS] else None
+    if not all(of_rank["called"] for of_rank in returned):
+        complaints[BY_DDP] = complaints[BY_DDP] or though_right("the weights", _NO_DDP[0].lower() + _NO_DDP[1:])
     complaints[MOVED] = None
     moved = returned[0]["moved"]
     if not moved["model"]:
@@ -340,11 +368,9 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
         complaints[MOVED] = (
             "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
         )
-    complaints[BY_DDP] = None
-    if not all(of_rank["called"] for of_rank in returned):
-        complaints[BY_DDP] = "no DistributedDataParallel was called: wrap the model, and let DDP average."
-    elif not all(of_rank["group"] for of_rank in returned):
-        complaints[BY_DDP] = "the process group is gone: the caller made it, so the caller ends it."
+    complaints[GROUP_STAYS] = None
+    if not all(of_rank["group"] for of_rank in returned):
+        complaints[GROUP_STAYS] = "the process group is gone: the caller made it, so the caller ends it."
     return complaints
 
 

@@ -145,6 +145,8 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
     if resumes:  # its checkpoints may be others for this reason alone
         saves = saves if script.rank else saves and UNEXAMINED
         end = end and UNEXAMINED
+    elif _wrong_saves(script.rank_0 or script, held):  # then what load() gives is wrong, however long a rank waits
+        end = end and UNEXAMINED
     return {RESUMES: resumes, SAVES: saves, WAITS: _wrong_meeting(script) or end}
 
 

@@ -120,7 +120,7 @@ def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> d
     of_next = library(count, n, seed, epoch + 1)
     return {
         EQUAL_SHARES: cover,
-        SHUFFLED: order or resets("my_share", answered["drawn"]),
+        SHUFFLED: order or resets("my_share", answered["drawn"], "seed + epoch"),
         LIBRARYS: UNEXAMINED if cover or order else _unlike(shares, right, count, epoch, of_next) or by_library,
     }
 
@@ -196,7 +196,7 @@ def _wrong_order(shares: Epoch, later: list[int], epoch: int) -> Complaint:
 
 
 def _dealt(shares: Epoch) -> list[int]:
-    """Return the sampler's order that gives these shares when dealt out like cards."""
+    """Return the sampler's order that gives these shares if each rank took every n-th."""
     rounds = chain(*zip_longest(*shares))
     return [index for index in rounds if index is not None]
 
@@ -208,9 +208,20 @@ def _unlike(shares: Epoch, right: Epoch, count: int, epoch: int, of_next: Epoch)
 
     order = _dealt(right)
     if list(chain(*shares)) == order:
-        return f"the shares are blocks; the library deals the order like cards: rank 1 begins with its second, {right[1][0]}."
+        return (
+            f"the shares are blocks; with the library each rank takes every n-th of the order, beginning with its own number: "
+            f"rank 1 begins with the order's second, {right[1][0]}."
+        )
     if _dealt(shares)[:count] == order[:count]:
         return f"the order is right, the padding is not: expected it from the beginning of the order, {order[count:]}."
+
+    each, n = len(right[0]), len(right)
+    unshuffled = [sorted(place % count for place in range(rank, each * n, n)) for rank in range(n)]
+    if n > 1 and count > n and list(map(sorted, shares)) == unshuffled:
+        return (
+            "the examples were dealt out first, and each share was shuffled by itself: a rank then has the same examples in "
+            "every epoch. Shuffle all of them, then deal."
+        )
 
     rank = next(rank for rank, share in enumerate(shares) if share != right[rank])
     complaint = f"rank {rank}: expected {right[rank]}, got {shares[rank]}."
@@ -334,7 +345,8 @@ def _named_slip(by_set: Sequence[Sequence[Any]], outcomes: Sequence[np.ndarray])
         return ""
 
     given = np.array([values for values, _ in sets])
-    for slips in zip(*(_slips(right, len(values)) for values, right in sets), strict=True):
+    known = ([*_slips(right, len(values)), *_rarer_slips(right, len(values))] for values, right in sets)
+    for slips in zip(*known, strict=True):
         if alike(given, np.array([by_rank for _, by_rank in slips]), **ACCURACY):
             return slips[0][0]
     return ""
@@ -379,8 +391,8 @@ def _slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
         first_padding = f"A padded example was counted: numbers begin at 0, so number {count} is padding, and k n + r < count."
         all_ranks += [
             (
-                "Padding was taken to lie at the end, as if ranks held blocks: examples are dealt like cards, the "
-                "k-th of rank r is number k n + r.", in_rank_order[:count].mean()
+                "Padding was taken to lie at the end, all on the last rank, as if ranks held blocks: each rank takes every "
+                "n-th, the k-th of rank r is number k n + r.", in_rank_order[:count].mean()
             ),
             (
                 "The hits were sorted before they were cut, so right ones went with the padding: the place, k n + r, "
@@ -405,3 +417,24 @@ def _slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
         (f"Each rank divided its own right ones by {count}: add them up over the ranks first.", [own / count for own in sums]),
         *((complaint, [float(accuracy)] * n) for complaint, accuracy in all_ranks),
     ]
+
+
+def _rarer_slips(right: np.ndarray, n: int) -> list[tuple[str, list[float]]]:
+    """Return more slips, as `_slips`. The first set of outcomes need not tell them from a right answer: the others do."""
+    count, order = len(right), _order(len(right), n)
+    missing, padded = len(order) - count, [right[order[rank::n]] for rank in range(n)]
+    found = [
+        (f"It was rounded to {digits} digits: return the accuracy as it is.", round(float(right.mean()), digits))
+        for digits in (2, 3, 4)
+    ]
+    if missing and count > n:
+        on_the_first = sum(hits[: len(hits) - (rank < missing)].sum() for rank, hits in enumerate(padded))
+        found.append((
+            f"The ranks below {missing} left their last example out: padding is dealt last, so it lies on the ranks from "
+            "count % n on.", on_the_first / count
+        ))  # fmt: skip
+        kept = np.concatenate([padded[0][:-missing], *padded[1:]])
+        on_rank_0 = "All padding was taken to lie on rank 0: each rank from count % n on holds one padded example."
+        found += [(on_rank_0, kept.mean()), (on_rank_0, kept.sum() / count)]
+        found.append(("One padded example was left out: every rank from count % n on has some.", right[order[:-1]].sum() / count))
+    return [(complaint, [float(accuracy)] * n) for complaint, accuracy in found]

@@ -260,14 +260,15 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
     return None
 
 
-def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
+def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]], seed: str = "seed") -> Complaint:
     """Return a complaint if a call for shards resets one of the process's global generators, or None.
 
-    `drawn[name]` holds the numbers that the generator gave after each of two calls.
+    `drawn[name]` holds the numbers that the generator gave after each of two calls; `seed` is what to seed one's own with.
     """
     for name, (one, other) in drawn.items():
         if tuple(one) == tuple(other):
-            return f"{whose} resets {GLOBAL[name]}: every rank would then draw the same numbers, for dropout too. {OWN[name]}"
+            own = OWN[name].format(seed=seed)
+            return f"{whose} resets {GLOBAL[name]}: every rank would then draw the same numbers, for dropout too. {own}"
     return None
 
 
@@ -277,9 +278,9 @@ GLOBAL = {
     "numpy": "NumPy's global generator (np.random.seed)",
 }
 OWN = {
-    "torch": "Use torch.Generator().manual_seed(seed), and pass it to randperm.",
-    "random": "Use random.Random(seed).",
-    "numpy": "Use np.random.default_rng(seed).",
+    "torch": "Use torch.Generator().manual_seed({seed}), and pass it to randperm.",
+    "random": "Use random.Random({seed}).",
+    "numpy": "Use np.random.default_rng({seed}).",
 }
 
 
@@ -287,7 +288,8 @@ def _moves(moved: Sequence[str]) -> Complaint:
     """Return a complaint if a call for shards leaves one of the process's global generators in another state, or None."""
     for name in moved:
         generator = GLOBAL[name].partition(" (")[0]
-        return f"shards leaves {generator} in another state: somebody else's numbers change with that. {OWN[name]}"
+        own = OWN[name].format(seed="seed")
+        return f"shards leaves {generator} in another state: somebody else's numbers change with that. {own}"
     return None
 
 
