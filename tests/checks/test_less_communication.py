@@ -91,6 +91,8 @@ def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
         ("one_bit_average", "has_a_byte_for_each_sign", [True, True, True, False]),
         ("top_k_average", "chooses_by_value", [False, None, None, None]),
         ("top_k_average", "forgets_to_divide", [False, None, None, None]),
+        ("top_k_average", "adds_up_its_own_first", [False, True, True, True]),
+        ("pays_below", "divides_by_no_added_work", [True, None]),
         ("top_k_average", "keeps_what_it_has_sent", [True, False, None, None]),
         ("top_k_average", "waits_for_nothing", [True, True, True, False]),
         ("power_sgd_average", "starts_cold", [True, True, False, None, None]),

@@ -130,6 +130,13 @@ answers.mistake("divides_by_two", {"mean(fabric, end)": "all_reduce(fabric, end.
     "3 ranks, 6 weights", "The sum of the ends was divided by 2, not by the number of ranks")
 answers.mistake("adds_up_in_what_train_locally_returned", {"mean(fabric, end)": "all_reduce(fabric, end) / fabric.world_size"},
     "the weights are right, but rank 0: the tensor that train_locally returned in round 0 was changed in place")
+answers.mistake("has_the_rate_in_its_buffer_alone", {
+    "momentum * buffer + gradient": "momentum * buffer + rate * gradient", "rate * (gradient": "(gradient",
+}, "rate 0.", "The rate is in the buffer alone: it multiplies the whole step")
+answers.twin("has_the_rate_in_its_buffer_and_in_the_gradient", {
+    "momentum * buffer + gradient": "momentum * buffer + rate * gradient",
+    "rate * (gradient + momentum * buffer)": "(rate * gradient + momentum * buffer)",
+})
 answers.mistake("dampens", {"momentum * buffer + gradient": "momentum * buffer + (1 - momentum) * gradient"},
     "rate 0.", "The buffer got (1 − momentum) · gradient")
 answers.mistake("begins_its_buffer_anew", {"buffer = momentum * buffer + gradient": "buffer = gradient"},

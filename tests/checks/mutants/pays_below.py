@@ -67,14 +67,14 @@ answers.mistake("writes_totals_into_its_arguments", {
 }, "plain was changed in place: the caller still needs it unchanged")
 answers.mistake("counts_steps_for_bytes_alone",
     {'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]'},
-    "The steps are counted for the bytes, not for the work")
+    "The bytes are multiplied by the steps, the work is not: multiply both")
 answers.mistake("counts_steps_for_work_alone", {
     'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
     """
         if saved <= 0:
             return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
-}, "The steps are counted for the work, not for the bytes")
+}, "The work is multiplied by the steps, the bytes are not: multiply both")
 answers.mistake("turns_it_over", {
     """
         if saved <= 0:

@@ -114,6 +114,13 @@ answers.mistake("keeps_of_the_last_gradient_alone", {"m - p @ q.T": "gradient - 
     "the residual of step 1", "The rest of older steps is lost: this is gradient − P Qᵀ")
 answers.mistake("drops_what_is_left", {"m - p @ q.T": "torch.zeros_like(m)"},
     "the residual of step 1", "It is zero: whatever P Qᵀ leaves out is lost for ever")
+answers.mistake("keeps_an_nth_part_of_m", {"m - p @ q.T": "m / fabric.world_size - p @ q.T"},
+    "the residual of step 1", "An n-th part of M was taken")
+answers.mistake("keeps_an_nth_part_of_the_gradient", {"m - p @ q.T": "gradient / fabric.world_size - p @ q.T"},
+    "the residual of step 1", "An n-th part of the gradient was taken")
+answers.mistake("keeps_an_nth_part_of_the_gradient_and_the_residual",
+    {"m - p @ q.T": "gradient / fabric.world_size + residual - p @ q.T"},
+    "the residual of step 1", "An n-th part of the gradient was taken")
 answers.mistake("keeps_everything", {"m - p @ q.T": "m"},
     "the residual of step 1", "It is M: subtract the average")
 answers.mistake("keeps_what_it_should_give", {"m - p @ q.T": "p @ q.T - m"},

@@ -193,6 +193,13 @@ answers.mistake("doubles_by_the_number_of_the_step", {
 answers.mistake("doubles_by_the_number_of_any_step", {
     "for _ in range(steps):": "for step in range(steps):", "if good == patience:": "if step % patience == 0:",
 }, "3 ranks", "where `patience` divides the number of the step")
+answers.mistake("counts_steps_left_out_as_good", {"scale /= 2\ngood = 0": "scale /= 2\ngood += 1"},
+    "3 ranks", "The scale doubled after every `patience` steps, also those that were left out")
+answers.mistake("halves_to_whole_numbers", {"scale /= 2": "scale //= 2"},
+    "scale 2, ", "expected the scale 0.5", "Half of 1 is 0.5, not 0: // cuts to a whole number")
+answers.mistake("hides_its_own_overflow", {
+    "gradient(weights.half(), scale) / fabric.world_size": "gradient(weights.half(), scale).nan_to_num() / fabric.world_size",
+}, "3 ranks", ("Is inf replaced before the sum, as by nan_to_num?", "Let inf and NaN stand until all ranks have added up"))
 answers.mistake("doubles_one_step_late", {"good == patience": "good == patience + 1"}, "3 ranks", "one step too late")
 answers.mistake("doubles_one_step_early", {"good == patience": "good >= patience - 1 > 0"}, "one step too early")
 answers.mistake("notes_the_scale_after_the_step", {

@@ -52,16 +52,18 @@ def in_one_message_of_bytes(fabric, gradient, residual, k):
     residual = residual + gradient
     index = residual.abs().argsort(descending=True)[:k].to(torch.int32)
     passing = torch.cat([residual[index].view(torch.uint8), index.view(torch.uint8)])
-    average = torch.zeros_like(residual)
+    average, pairs = torch.zeros_like(residual), {}
     for step in range(n):
-        values, places = passing[: -4 * k], passing[-4 * k :]
-        average.index_add_(0, places.clone().view(torch.int32), values.clone().view(residual.dtype))
+        pairs[(rank - step) % n] = passing
         if step < n - 1:
             handle = fabric.isend(passing, to=(rank + 1) % n)
             arrived = torch.empty_like(passing)
             fabric.recv(arrived, frm=(rank - 1) % n)
             handle.wait()
             passing = arrived
+    for _, pair in sorted(pairs.items()):
+        values, places = pair[: -4 * k], pair[-4 * k :]
+        average.index_add_(0, places.clone().view(torch.int32), values.clone().view(residual.dtype))
     residual[index] = 0
     return [average / n, residual]
 
@@ -87,11 +89,11 @@ def straight_to_every_rank(fabric, gradient, residual, k):
     others = [(rank + step) % n for step in range(1, n)]
     handles = [fabric.isend(x, to=other) for other in others for x in (values, places)]
     average = torch.zeros_like(total)
-    average[index] = values
-    for other in others:
-        theirs, at = torch.empty_like(values), torch.empty_like(places)
-        fabric.recv(theirs, frm=other)
-        fabric.recv(at, frm=other)
+    for sender in range(n):
+        theirs, at = (values, places) if sender == rank else (torch.empty_like(values), torch.empty_like(places))
+        if sender != rank:
+            fabric.recv(theirs, frm=sender)
+            fabric.recv(at, frm=sender)
         average[at.long()] += theirs
     for handle in handles:
         handle.wait()
@@ -186,6 +188,31 @@ answers.mistake("divides_by_the_senders", {
         return average
     """,
 }, "the average of step 1", "divided by the number of ranks that sent the index", of=with_both_gathered)
+answers.mistake("adds_up_its_own_first", {
+    """
+        average = torch.zeros_like(total)
+        for places, own in zip(indices.view(n, k), values.view(n, k), strict=True):
+            average[places.long()] += own
+    """: """
+        average = torch.zeros_like(total)
+        for step in range(n):
+            sender = (fabric.rank + step) % n
+            average[indices.view(n, k)[sender].long()] += values.view(n, k)[sender]
+    """,
+}, "5 ranks", "the average of step 1 differs by rank in its last bits", "Add up in one order on all ranks",
+    of=with_indices_of_the_fewest_bytes)
+answers.mistake("adds_its_own_to_those_of_the_others", {
+    """
+        average = torch.zeros_like(total)
+        for places, own in zip(indices.view(n, k), values.view(n, k), strict=True):
+            average[places.long()] += own
+    """: """
+        average = total - total.index_fill(0, index, 0)
+        for sender, (places, own) in enumerate(zip(indices.view(n, k), values.view(n, k), strict=True)):
+            if sender != fabric.rank:
+                average[places.long()] += own
+    """,
+}, "5 ranks", "the average of step 1 differs by rank in its last bits", of=with_indices_of_the_fewest_bytes)
 # The right numbers, in a tensor that is as large as ever.
 answers.mistake("all_reduces_zeros", {
     "averaged(fabric, total[index], index, gradient)":
@@ -285,14 +312,15 @@ def waits_for_nothing(fabric, gradient, residual, k):
     n, rank, total = fabric.world_size, fabric.rank, gradient + residual
     index = largest(total, k)
     values, places = total[index], index.to(torch.int32)
-    average = torch.zeros_like(total).index_add_(0, places, values)
+    average = torch.zeros_like(total)
     for step in range(1, n):
         fabric.isend(values, to=(rank + step) % n)
         fabric.isend(places, to=(rank + step) % n)
-    for step in range(1, n):
-        others, at = torch.empty_like(values), torch.empty_like(places)
-        fabric.recv(others, frm=(rank - step) % n)
-        fabric.recv(at, frm=(rank - step) % n)
+    for sender in range(n):
+        others, at = values.clone(), places.clone()
+        if sender != rank:
+            fabric.recv(others, frm=sender)
+            fabric.recv(at, frm=sender)
         average.index_add_(0, at, others)
     return average / n, without(total, index)
 
@@ -303,7 +331,7 @@ def sends_before_it_receives(fabric, gradient, residual, k):
     n, rank, total = fabric.world_size, fabric.rank, gradient + residual
     index = largest(total, k)
     values, places = total[index], index.to(torch.int32)
-    average = torch.zeros_like(total).index_add_(0, places, values)
+    pairs = {rank: (places, values)}
     for step in range(1, n):
         large = values.nbytes > 2**17
         handles = [] if large else [fabric.isend(values, to=(rank + step) % n)]
@@ -315,7 +343,10 @@ def sends_before_it_receives(fabric, gradient, residual, k):
         fabric.recv(at, frm=(rank - step) % n, tag=1)
         for handle in handles:
             handle.wait()
-        average.index_add_(0, at, others)
+        pairs[(rank - step) % n] = at, others
+    average = torch.zeros_like(total)
+    for _, pair in sorted(pairs.items()):
+        average.index_add_(0, *pair)
     return average / n, without(total, index)
 
 

@@ -21,7 +21,7 @@ class Case:
 
     The dict has the properties that this case tries, whatever is wrong: one that cannot be judged beside another's complaint is
     UNEXAMINED. `name` tells the reader which case it is. `advice`, as in `with_advice`, follows the message of a run that broke
-    off.
+    off. Such a run leaves what the case `tries` unexamined: the named properties, or all if none is named.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Case:
     run: Callable[..., ArenaResult]
     examine: Callable[..., dict[str, Complaint]]
     advice: Mapping[str, str] = field(default_factory=dict)
+    tries: tuple[str, ...] = ()
 
 
 def judge(
@@ -39,7 +40,8 @@ def judge(
     A property holds if every case that tries it was examined for it, without a complaint. The first mistake does not end the
     cases: a cheap one, made early, must not spare dear properties the cases that they would fail. It does end what is new: a
     property that no case has tried until then stays unexamined. The mismatch tells of the first mistake. A run that breaks off
-    leaves all properties unexamined. If a rank did not wait for an isend, the property `waits` fails, or the first one.
+    leaves all properties unexamined, or those that its case names. If a rank did not wait for an isend, the property `waits`
+    fails, or the first one.
 
     Without `goes_on` the first mistake is the last: for rules that build on one another, where a later case would blame one rule
     for a mistake in another.
@@ -99,7 +101,7 @@ class _Judged:
 
     def break_off(self, case: Case, complaint: str, trace: Trace | None) -> None:
         """Note, as judge, a case whose run showed nothing of any property."""
-        self._unexamined.update(self._points)
+        self._unexamined.update(case.tries or self._points)
         if self.mismatch:
             self.mismatch += f"\nBeyond this nothing counts: {case.name} shows nothing, because its run broke off."
         else:

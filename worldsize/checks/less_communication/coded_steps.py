@@ -13,7 +13,12 @@ from typing_extensions import override
 
 from worldsize.checks.kit.draws import drawn_until
 from worldsize.checks.kit.expected import ByRank
-from worldsize.checks.less_communication.compared_steps import StepWithResiduals, all_differ, by_other_counts
+from worldsize.checks.less_communication.compared_steps import (
+    StepWithResiduals,
+    all_differ,
+    by_other_counts,
+    orders_differ,
+)
 
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units
 
@@ -101,13 +106,7 @@ def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dty
 
 def _tells(step: CodedStep) -> bool:
     """Return whether every coded slip gives rank 0 a result of its own, and other orders of addition other last bits."""
-    n, added = len(step.sent), []  # averages whose sums begin with the numbers of each rank in turn
-    for rank in range(n):
-        total = np.zeros_like(step.sent[0])
-        for k in range(n):
-            total = total + step.sent[(rank + k) % n]
-        added.append(total / n)
-    if np.array_equal(added, added[:1] * n):
+    if not orders_differ(step.sent):
         return False
     return all_differ(step.average, average_slips(step), CLEAR) and all_differ(step.kept[0], residual_slips(step), CLEAR)
 

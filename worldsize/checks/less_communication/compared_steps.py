@@ -45,6 +45,31 @@ def differ_in_dtype_alone(held: Sequence[np.ndarray], wanted: Expected) -> bool:
     return bool(wanted.wrong(held)) and not wanted.wrong(as_wanted)
 
 
+def differ_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
+    """Return a complaint if ranks hold right averages of a step that differ in their last bits, from other orders of addition."""
+    for rank, got in enumerate(held):
+        places = np.flatnonzero(got != held[0])
+        if places.size:
+            place = int(places[0])
+            return (
+                f"the average of step {number} differs by rank in its last bits: element {place} is {held[0][place]:.17g} on "
+                f"rank 0, {got[place]:.17g} on rank {rank}. Add up in one order on all ranks, such as rank 0's first: weights "
+                "that differ in a last bit drift apart."
+            )
+    return None
+
+
+def orders_differ(sent: ByRank) -> bool:
+    """Return whether means of what ranks sent differ in last bits, if each rank's sum begins with its own part and goes round."""
+    n, added = len(sent), []
+    for rank in range(n):
+        total = np.zeros_like(sent[0])
+        for k in range(n):
+            total = total + sent[(rank + k) % n]
+        added.append(total / n)
+    return not np.array_equal(added, added[:1] * n)
+
+
 @dataclass(frozen=True)
 class StepWithResiduals:
     """A step of all ranks: each rank's gradient, and the residual that earlier steps left. Subclasses say what is sent."""

@@ -101,6 +101,7 @@ class OuterMistake:
     first_start: bool = False  # the outer gradient begins at the weights that came in
     looks_ahead: bool = False  # a round begins where the buffer alone would lead
     plain_first: bool = False  # the first round's step is rate · gradient
+    rate_in_buffer: bool = False  # the rate multiplies what goes into the buffer, and nothing else
     rounds_left_out: int = 0
     last_ends: bool = False  # returns the last round's mean end, without an outer step
 
@@ -207,7 +208,7 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
         if mistake.uphill:
             gradients = list(map(np.negative, gradients))
 
-        share = 1 - momentum if mistake.dampened else 1.0
+        share = 1 - momentum if mistake.dampened else rate if mistake.rate_in_buffer else 1.0
         buffers = [momentum * mistake.keeps * b + share * g for b, g in zip(buffers, gradients, strict=True)]
         steps = buffers
         if mistake.nesterov:
@@ -221,7 +222,8 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
         if mistake.plain_first and number == 0:
             steps = gradients
         leaves = shared if mistake.from_mean else weights if mistake.looks_ahead else starts
-        weights = [leave - rate * step for leave, step in zip(leaves, steps, strict=True)]
+        length = 1.0 if mistake.rate_in_buffer else rate
+        weights = [leave - length * step for leave, step in zip(leaves, steps, strict=True)]
         begins = ends if mistake.own_start else weights
 
     if mistake.last_ends:
@@ -257,6 +259,9 @@ _NAMED = {
     OuterMistake(plain_first=True): (
         "The first step was rate · gradient. It too is rate · (gradient + momentum · buffer), where the buffer is this first "
         "gradient."
+    ),
+    OuterMistake(rate_in_buffer=True): (
+        "The rate is in the buffer alone: it multiplies the whole step, rate · (gradient + momentum · buffer)."
     ),
     OuterMistake(shared=Shared.HALF_SUM): "The sum of the ends was divided by 2, not by the number of ranks.",
     OuterMistake(dampened=True): "The buffer got (1 − momentum) · gradient: torch's SGD adds the whole gradient.",

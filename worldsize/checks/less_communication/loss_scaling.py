@@ -178,6 +178,8 @@ def _wrong_scales(
 
         step = next(k for k, (one, other) in enumerate(zip(got, right, strict=True)) if not close(one, other))
         named = next((words for words, given in _scale_slips(task, ended) if _alike(got, given)), "")
+        if not named and step and right[step] < right[step - 1] <= got[step]:
+            named = _HIDDEN
         expected = f"rank {rank}: expected the scale {_in_digits(right[step])} in step {step}, got {_in_digits(got[step])}"
         return f"{expected}. {named}".rstrip()
     return None
@@ -192,6 +194,10 @@ def _alike(got: list[float], right: list[float]) -> bool:
 
 
 _SUM_OVERFLOWS = "The sum overflowed where each rank's numbers are finite: divide by the number of ranks before you add up."
+_HIDDEN = (
+    "A rank's gradient had inf or NaN in the step before, and the scale did not fall. Is inf replaced before the sum, as by "
+    "nan_to_num? It is how the other ranks learn."
+)
 _NO_MOST = "double it there too, no scale is too large while the mean is finite."
 _BY_STEP = (
     "The scale doubled where `patience` divides the number of the step: count good steps in a row, from 0 after each step that "
@@ -203,6 +209,7 @@ _SCALES_NAMED = {
         "steps are no row, though 0 % patience is 0)."
     ),
     ScalingMistake(falls=0.25): "The scale fell to a quarter where the mean was not finite: halve it, once.",
+    ScalingMistake(whole=True): "Half of 1 is 0.5, not 0: // cuts to a whole number, / halves. No scale is too small.",
     ScalingMistake(least=1.0): "The scale stopped at 1: halve it there too, no scale is too small.",
     ScalingMistake(most=2.0**16): f"The scale stopped at 65,536: {_NO_MOST}",
     ScalingMistake(most=2.0**24): f"The scale stopped at 16,777,216: {_NO_MOST}",
@@ -216,7 +223,10 @@ _SCALES_NAMED = {
     ScalingMistake(patience=-1): "The scale doubled one step too early: it doubles after `patience` good steps in a row.",
     ScalingMistake(doubled=Doubled.BY_STEP): _BY_STEP,
     ScalingMistake(doubled=Doubled.BY_STEP_FROM_0): _BY_STEP,
-    ScalingMistake(doubled=Doubled.BY_ANY_STEP): _BY_STEP,
+    ScalingMistake(doubled=Doubled.BY_ANY_STEP): (
+        "The scale doubled after every `patience` steps, also those that were left out: count good steps in a row, from 0 after "
+        "each step that is left out."
+    ),
     ScalingMistake(doubled=Doubled.BY_ANY_STEP_FROM_0): _BY_STEP,
     ScalingMistake(mean=Mean.SUM_DIVIDED): _SUM_OVERFLOWS,
     ScalingMistake(left=Left.SUM_NOT_FINITE): (
@@ -230,7 +240,10 @@ _SCALES_NAMED = {
     ScalingMistake(unscaled=Unscaled.NEVER): (
         "The weights flew apart, and their gradients overflowed: divide the mean by the scale that the gradient was asked for."
     ),
-    ScalingMistake(left=Left.NEVER): "A mean with inf or NaN was taken for a good step: leave the step out, and halve the scale.",
+    ScalingMistake(left=Left.NEVER): (
+        "A mean with inf or NaN was taken for a good step: leave the step out, and halve the scale. Let inf and NaN stand until "
+        "all ranks have added up."
+    ),
 }
 
 

@@ -165,6 +165,11 @@ def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
         "This is the average itself: the residual is M minus the average.": [average] * n,
         "It has the wrong sign: M − P Qᵀ, not P Qᵀ − M.": list(map(np.negative, kept)),
         "It is divided by the number of ranks: the residual is this rank's own.": [own / n for own in kept],
+        "An n-th part of M was taken: the residual is the rank's own whole M − P Qᵀ.": [m / n - average for m in totals],
+        "An n-th part of the gradient was taken: the residual is the rank's own whole M − P Qᵀ, with M = gradient + residual.":
+            [g / n - average for g in step.gradients],
+        "An n-th part of the gradient was taken: the residual is M − P Qᵀ, and M the whole gradient + residual.":
+            [g / n + r - average for g, r in zip(step.gradients, step.residuals, strict=True)],
         "n times the average was subtracted: first divide the sum of Mᵀ P by n.": [m - n * average for m in totals],
     }  # fmt: skip
 

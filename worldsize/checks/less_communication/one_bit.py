@@ -7,7 +7,7 @@ SignSGD", ICML 2019, for the scale, the mean size. Left out: two scales, one for
 average (H. Tang et al., "1-bit Adam", ICML 2021).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
 from worldsize.checks.less_communication.compared_steps import (
     awaited,
+    differ_by_rank,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
@@ -72,7 +73,7 @@ def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]
         averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right, slips = [step.average] * len(averages), partial(average_slips, step)
         wanted = awaited(f"the average of step {number}", right, slips, rounding=rounding)
-        average = average or _with_block_of_zeros(wanted.wrong(averages)) or _differs_by_rank(averages, number)
+        average = average or _with_block_of_zeros(wanted.wrong(averages)) or differ_by_rank(averages, number)
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
 
@@ -89,20 +90,6 @@ def _with_block_of_zeros(complaint: Complaint) -> Complaint:
     if complaint and complaint.endswith(NOT_FINITE):
         return f"{complaint} Do you divide by a scale? A block of zeros has the scale 0."
     return complaint
-
-
-def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
-    """Return a complaint if ranks hold right averages of signs that differ in their last bits, from other orders of addition."""
-    for rank, got in enumerate(held):
-        places = np.flatnonzero(got != held[0])
-        if places.size:
-            place = int(places[0])
-            return (
-                f"the average of step {number} differs by rank in its last bits: element {place} is {held[0][place]:.17g} on "
-                f"rank 0, {got[place]:.17g} on rank {rank}. Add up in one order on all ranks, such as rank 0's first: weights "
-                "that differ in a last bit drift apart."
-            )
-    return None
 
 
 def _needed(steps: list[CodedStep]) -> NeededBytes:

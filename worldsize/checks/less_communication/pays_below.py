@@ -59,8 +59,7 @@ def pays_below(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     Each is a dict with "steps" (math.inf if the target is never reached), "work_s" and "bytes". Ways that differ in their steps
     are redrawn until every slip with words is 1 % off or more. Over 95 of 100 draws are (measured); even at 50, the chance that
-    1,000 are not enough is 0.5 ** 1000 < 1e-300. The crossings come first, so after a mistake nothing is left to earn, and a
-    division by 0 in a later case could lose them.
+    1,000 are not enough is 0.5 ** 1000 < 1e-300. The crossings come first, and keep their points if a later case divides by 0.
     """
     ways = [(*draw_ways(arena, steps, work, sent), name) for steps, work, sent, name in DRAWN]
     plain, other = draw_ways(arena, (1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
@@ -77,6 +76,7 @@ def pays_below(arena: Arena, fn: Callable) -> Iterator[Case]:
             f"plain {plain}; other {other} ({name})",
             partial(arena.call, fn, asdict(plain), asdict(other)),
             lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended, plain, other)},
+            tries=(what,),
         )
 
 
@@ -204,9 +204,9 @@ def _mistakes(plain: TimedWay, other: TimedWay) -> dict[str, float]:
 
     return {
         "This compares one step of each; they need different numbers of steps": _ratio(each_saved, each_added_s),
-        "The steps are counted for the bytes, not for the work": _ratio(saved, each_added_s),
-        "The steps are counted for the work, not for the bytes": _ratio(each_saved, added_s),
-        "The steps of plain are counted for both": _ratio(each_saved * plain.steps, each_added_s * plain.steps),
+        "The bytes are multiplied by the steps, the work is not: multiply both": _ratio(saved, each_added_s),
+        "The work is multiplied by the steps, the bytes are not: multiply both": _ratio(each_saved, added_s),
+        "Both ways were given the steps of plain": _ratio(each_saved * plain.steps, each_added_s * plain.steps),
         "This is seconds a byte: bandwidth is the bytes that are saved over the seconds that are added": _ratio(added_s, saved),
         "This is in bits a second": 8 * right,
         "This is where the other's messages take as long as the work it adds": _ratio(other.all_bytes, added_s),

@@ -103,6 +103,7 @@ class ScalingMistake:
     left: Left = Left.NOT_FINITE
     keeps_finite: bool = False  # a step that is left out moves the weights whose numbers are finite
     falls: float = 0.5
+    whole: bool = False  # a scale that falls is cut to a whole number
     grows: float = 2.0
     least: float = 0.0
     most: float = np.inf
@@ -133,7 +134,7 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
     used: list[list[float]] = [[] for _ in range(n)]
     before: list[list[np.ndarray]] = [[] for _ in range(n)]
 
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for step in range(task.steps):
             at = [task.start] * n if mistake.first_weights else weights
             own = [scaled_gradient(task, rank, step, at[rank], scales[rank]) for rank in range(n)]
@@ -145,7 +146,8 @@ def trained(task: ScaledTraining, mistake: ScalingMistake = ScalingMistake()) ->
                 skipped = _is_left_out(mistake.left, own[rank], mean)
                 good[rank] = (0 if mistake.resets else good[rank]) if skipped else good[rank] + 1
                 if skipped:
-                    scales[rank] = max(scale * mistake.falls, min(scale, mistake.least))
+                    fallen = scale * mistake.falls
+                    scales[rank] = max(np.floor(fallen) if mistake.whole else fallen, min(scale, mistake.least))
                 if _doubles(task, mistake, step, good[rank], skipped):
                     scales[rank] = min(scales[rank] * mistake.grows, max(scale, mistake.most))
                     good[rank] = 0 if mistake.starts_anew else good[rank]

@@ -24,6 +24,7 @@ from worldsize.checks.kit.needed_bytes import NeededBytes
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.compared_steps import (
     awaited,
+    differ_by_rank,
     differ_in_dtype_alone,
     inputs_of,
     kept_and_sent,
@@ -33,13 +34,13 @@ from worldsize.checks.less_communication.sparse_steps import SparseStep, average
 from worldsize.checks.verdict import UNEXAMINED, Complaint
 from worldsize.units import count
 
-AVERAGE = "the mean of what the ranks send, dense; numbers of one index add up"
+AVERAGE = "the mean of what the ranks send, dense, the same on every rank to the last bit; numbers of one index add up"
 FEEDBACK = "what a rank does not send stays in its residual, and is in the next choice"
 KEPT = "gradient and residual stay as they were handed in"
 BYTES = "k numbers and k indices of 4 bytes from each rank to every other"
 # ranks, numbers, k, steps, dtype. The first has three ranks, since with two the ways to send too much have equal bytes, and
-# float64, so that only an index can be too wide. The last has messages above 128 KiB, which no wire copies, and more numbers
-# than two bytes can count
+# float64, so that only an index can be too wide. In the fifth five numbers add up at each index. The last has messages above
+# 128 KiB, which no wire copies, and more numbers than two bytes can count
 SIZES = (
     (3, 14, 3, 3, "float64"), (3, 20, 4, 3, "float32"), (1, 9, 2, 2, "float32"), (4, 15, 1, 3, "float32"),
     (5, 8, 8, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 12, 3, 3, "float32"), (2, 90_000, 40_000, 1, "float32"),
@@ -111,18 +112,21 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
     rounding = ROUNDING[str(steps[0].average.dtype)]
     average: Complaint = None
+    order: Complaint = None  # right numbers, but ranks whose sums have other orders: it hides nothing else
     for number, step in enumerate(steps, 1):
         averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         wanted = _wanted_average(step, number, rounding)
         average = average or _wrong_average(averages, step, wanted)
         if average and not differ_in_dtype_alone(averages, wanted):
             return unexamined | {AVERAGE: average}
+        order = order or differ_by_rank(averages, number)
 
         wanted = awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
         feedback = wanted.wrong(residuals)
         if feedback:
-            return unexamined | {AVERAGE: average, FEEDBACK: feedback}
+            return unexamined | {AVERAGE: average or order, FEEDBACK: feedback}
 
+    average = average or order
     kept, sent = kept_and_sent(ended, _needed(steps), average)
     return {AVERAGE: average, FEEDBACK: None, KEPT: kept, BYTES: sent}
 
