@@ -2,7 +2,7 @@
 # # Lab 14. Communicate less
 #
 # **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit per number, the largest
-# numbers, two thin matrices, or nothing for many steps; show what it costs to throw away the rest, or to let ranks with different
+# numbers, two thin matrices, or nothing for many steps; show what it costs to drop the rest, or let ranks with different
 # data train alone; say below which bandwidth each way pays; and train in 16 bits, with float32 sums, master weights, a shared
 # scale.
 #
@@ -186,16 +186,17 @@ def ranged(values, form=".0f"):
     ends = dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values)))
     return " to ".join(ends).replace("-", "−")
 
-# %%
-# Helper: losses at the end beside another way's, and the curves
-def gaps(name, other="plain"):
-    """By how many per cent a way's loss ends above another one's, for each seed."""
-    return [100 * (last(name, seed) / last(other, seed) - 1) for seed in seeds]
 
 def percent(value):
     """The value with its sign, and a decimal where it is small."""
     digits = 1 if abs(value) < 1.5 else 0
     return f"{round(value, digits) + 0.0:+.{digits}f} %".replace("-", "−")
+
+# %%
+# Helper: losses at the end beside another way's, and the curves
+def gaps(name, other="plain"):
+    """By how many per cent a way's loss ends above another one's, for each seed."""
+    return [100 * (last(name, seed) / last(other, seed) - 1) for seed in seeds]
 
 def judged(above):
     """Say whether losses end higher, and by how much: no below 1 % in the middle, yes if all seeds agree."""
@@ -386,9 +387,9 @@ lab.predict(
 def top_k_average(fabric, gradient, residual, k):
     """Sends the k numbers of gradient + residual that are largest by size: values of its dtype, and int32 indices.
 
-    Returns the mean over the ranks of what was sent, [numbers], the same bits on all ranks, and this rank's new residual: what it
-    did not send. Gradient and residual stay as they are. If several numbers have the size of the k-th, any of them will do, but k
-    in all.
+    Returns the mean over the ranks of what was sent, [numbers], the same bits on all ranks, and
+    this rank's new residual: what it did not send. Gradient and residual stay as they are. If several
+    numbers have the size of the k-th, any of them will do, but k in all.
     """
     ### BEGIN SOLUTION
     n, mine = fabric.world_size, slice(fabric.rank * k, (fabric.rank + 1) * k)
@@ -569,13 +570,15 @@ figures.curves(
 later = steps // 2
 lab.predict(
     "union",
-    f"{many[-1]} ranks train with top 1 % and feedback. What part of all numbers does somebody send in step {later}?", "%",
+    f"{many[-1]} ranks train with top 1 % and feedback. What part of all numbers does somebody "
+    f"send in step {later}?", "%",
 )
 
 # %%
 def sparse_training(n, steps):
-    """One process plays n ranks with top 1 %. Of the last step: gradients, and gradients + residuals."""
-    gradients, weights = [learner(rank, seeds[0])[0] for rank in range(n)], learner(0, seeds[0])[1]
+    """Plays n ranks with top 1 %. Of the last step: gradients, and gradients + residuals."""
+    gradients = [learner(rank, seeds[0])[0] for rank in range(n)]
+    weights = learner(0, seeds[0])[1]
     residuals = torch.zeros(n, numbers)
     for _ in range(steps):
         found = [gradient(weights) for gradient in gradients]
@@ -596,16 +599,18 @@ def union(gradients):
         chosen[gradient.abs().topk(k).indices] = True
     return 100 * float(chosen.float().mean())
 
+# %%
 print("playing", max(many), "ranks …")
 bare, with_rest = sparse_training(max(many), later)
 unions = {"step 1": firsts, f"step {later}, gradients alone": bare, f"step {later}": with_rest}
 unions = {name: [(n, union(rows[:n])) for n in many] for name, rows in unions.items()}
 lab.measure("union", unions[f"step {later}"][-1][1])
 for name, points in unions.items():
-    print(f"{many[-1]} ranks, {name}: somebody sends {points[-1][1]:.1f} % of all numbers; by chance it would be",
-          f"{100 * compression.union_by_chance(share, many[-1]):.0f} %")
+    print(f"{many[-1]} ranks, {name}: somebody sends {points[-1][1]:.1f} % of all numbers;",
+          f"by chance it would be {100 * compression.union_by_chance(share, many[-1]):.0f} %")
 dense = unions[f"step {later}"][-1][1]
-print(f"with {dense:.0f} % of the numbers in it, a sum as pairs has {2 * dense / 100:.2f} times the bytes of a whole gradient")
+print(f"with {dense:.0f} % of the numbers in it, a sum as pairs has {2 * dense / 100:.2f} times",
+      "the bytes of a whole gradient")
 
 # %%
 by_chance = [(n, 100 * compression.union_by_chance(share, n)) for n in many]
@@ -622,7 +627,7 @@ figures.curves(
 
 # %% [markdown]
 # Where ranks agree on what is large, the union is smaller than by chance. Residuals make them disagree: a small number has its
-# turn in another step on each rank. SparCML (Renggli and others, 2019) does add up pairs on the way, and goes over to whole
+# turn in another step on each rank. SparCML (Renggli and others, 2019) adds up pairs on the way, and turns to whole
 # tensors once pairs save nothing.
 #
 # Deep Gradient Compression (Lin and others, 2018) reports 270 to 600 times less, with 0.1 % of the numbers; it handles momentum
@@ -865,8 +870,9 @@ def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
     """Rounds 0, 1, … of train_locally(weights, round), each from the same weights on all ranks, and an outer step after each.
 
     The outer gradient is the start minus the mean of the ranks' ends. The step is torch.optim.SGD's, with Nesterov momentum.
-    One all-reduce per round. train_locally may write into the weights that it is given; what counts is what it returns. Returns
-    the weights; those that were handed in stay as they are, and so does what train_locally returns.
+    One all-reduce per round. train_locally may write into the weights that it is given; what counts
+    is what it returns. Returns the weights; those that were handed in stay as they are, and so does
+    what train_locally returns.
     """
     ### BEGIN SOLUTION
     velocity = torch.zeros_like(weights)
@@ -955,7 +961,8 @@ def try_rounds(every=16, outer_rate=0.7, momentum=0.5):
     answer = None
     if run.state == "done":
         above = 100 * (run[0][-1][2] / last("plain", seeds[0]) - 1)
-        answer = f"{'yes' if above < 1 else 'no'}: {percent(above)} beside plain (seed {seeds[0]})"
+        keeps_up = "yes" if above < 1 else "no"
+        answer = f"{keeps_up}: {percent(above)} beside plain (seed {seeds[0]})"
     asks = figures.answered(f"Rounds of {every} steps: does the loss keep up?", answer)
     return figures.bands(rows, asks, x="step", y="loss on test images")
 
@@ -1078,9 +1085,13 @@ def measured(name):
 
 def winners(bars):
     """Who is at the target first over the slowest and the fastest links, or nobody."""
-    ends = {text: figures.first(bars[text]) or "nobody" for text in (bandwidths[0], bandwidths[-1])}
-    names = [name if " of " in name else name.removesuffix(" tie").replace(" and ", ", ") for name in ends.values()]
-    return "; ".join(f"{speed}: {name}" for speed, name in zip(("slow", "fast"), names))
+    found = []
+    for speed, text in (("slow", bandwidths[0]), ("fast", bandwidths[-1])):
+        name = figures.first(bars[text]) or "nobody"
+        if " of " not in name:  # as in "3 of 6 tie"
+            name = name.removesuffix(" tie").replace(" and ", ", ")
+        found.append(f"{speed}: {name}")
+    return "; ".join(found)
 
 # %%
 # Helper: the work of a step, timed in turns
@@ -1172,12 +1183,17 @@ for name in racers[1:]:
         print(f"{name} wins against plain", " by one round of the timing, ".join(told_by), "by another" * (len(told_by) > 1))
 middle = median(bounds("top 1 %") or [math.inf])
 lab.measure("pays", middle / 1e6 if middle < math.inf else None)
+
+# %%
+thin_numbers = compression.low_rank_numbers([shape, (numbers - big,)], thin)
 at_64 = {
-    "plain": cost.bytes_ring_all_reduce(64, 4 * numbers), "1 bit": compression.coded_bytes(64, numbers, 1, block),
+    "plain": cost.bytes_ring_all_reduce(64, 4 * numbers),
+    "1 bit": compression.coded_bytes(64, numbers, 1, block),
     "top 1 %": compression.top_k_bytes(64, int(share * numbers)),
-    "PowerSGD": cost.bytes_ring_all_reduce(64, 4 * compression.low_rank_numbers([shape, (numbers - big,)], thin)),
+    "PowerSGD": cost.bytes_ring_all_reduce(64, 4 * thin_numbers),
 }
-print("each of 64 ranks would send per step:", ", ".join(f"{name} {size / 1e3:,.0f} kB" for name, size in at_64.items()))
+print("each of 64 ranks would send per step:",
+      ", ".join(f"{name} {size / 1e3:,.0f} kB" for name, size in at_64.items()))
 
 # %% [markdown]
 # Where two rounds of the timing say different things, the work of the two ways is too near to tell. And all of this is for two
@@ -1588,7 +1604,8 @@ if from_far.state == "done":
     print(f"after {half_steps} steps at a scale of 1: is the loss higher than plain's? {unscaled}")
     left_out = [sum(after < before for before, after in zip(scales, scales[1:])) for _, scales in ended]
     settled = median(sorted(scales)[half_steps // 2] for _, scales in ended)
-    answer = f"at {settled:,.0f}; {ranged(left_out)} steps skipped; loss higher: {judged(above_plain(ended, half_steps))}"
+    higher_by = judged(above_plain(ended, half_steps))
+    answer = f"at {settled:,.0f}; {ranged(left_out)} steps skipped; loss higher: {higher_by}"
 figures.histories(
     {f"seed {seed}": scales for seed, (_, scales) in zip(seeds, ended)},
     figures.answered("From 16 million: where does the scale settle, and what does it cost?", answer), y="scale", log=True,
@@ -1623,9 +1640,10 @@ for given in ((None, None), (torch.bfloat16, torch.float32), (torch.bfloat16, to
     with unobserved():  # no picture of each launch
         run = launch(with_policy, ranks, args=given)
     calls = [c for c in run.trace.collectives if c.rank == 0 and c.op.startswith(("all_gather", "reduce_scatter"))]
-    sent_kb = [(c.op.removesuffix("_single"), sharding.bytes_sent_by(c.op, c.size_bytes, ranks) / 1e3) for c in calls]
-    print(f"policy {given[0]}, {given[1]}: output {run[0][0]}, weights {run[0][1]}; a rank sends",
-          ", ".join(f"{kb:,.0f} kB in {op}" for op, kb in sent_kb))
+    sent_kb = [sharding.bytes_sent_by(c.op, c.size_bytes, ranks) / 1e3 for c in calls]
+    ops = [c.op.removesuffix("_single") for c in calls]
+    print(f"policy {given[0]}, {given[1]}: output {run[0][0]}, weights {run[0][1]};",
+          "a rank sends", ", ".join(f"{kb:,.0f} kB in {op}" for kb, op in zip(sent_kb, ops)))
 
 # %% [markdown]
 # **In one sentence:** which two of this section's mistakes does the middle policy avoid, and what does it pay?
@@ -1646,7 +1664,7 @@ lab.summary()
 # Karimireddy and others, *Error feedback fixes SignSGD* ([arXiv:1901.09847](https://arxiv.org/abs/1901.09847), ICML
 # 2019): the scale. Seide and others, *1-bit stochastic gradient descent* (Interspeech 2014): error feedback. Karimireddy and
 # others, *SCAFFOLD* ([arXiv:1910.06378](https://arxiv.org/abs/1910.06378), ICML 2020): drift. Tang and others, *1-bit
-# Adam* ([arXiv:2102.02888](https://arxiv.org/abs/2102.02888), ICML 2021): sums that are coded again. Beznosikov and others, *On
+# Adam* ([arXiv:2102.02888](https://arxiv.org/abs/2102.02888), ICML 2021): sums coded again. Beznosikov and others, *On
 # biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the three ranks. Vogels and others,
 # *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and others, *DiLoCo*
 # ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient compression*
