@@ -103,7 +103,7 @@ def test_bars_too_many_to_be_seen_become_the_part_of_the_time():
 
 
 def test_the_part_of_the_time_is_explained_where_it_is_drawn():
-    assert figures.timeline(many(1000)).axes[0].get_xlabel().endswith("; height: the part of the time")
+    assert figures.timeline(many(1000)).axes[0].get_xlabel().endswith("; height: share of the time")
 
 
 def test_few_bars_are_drawn_one_by_one():
@@ -257,7 +257,7 @@ def test_waits_with_less_than_a_pixel_between_them_are_as_high_as_they_are_long(
 
 def test_many_waits_as_narrow_as_their_outlines_are_drawn_as_heights_and_no_barcode():
     spans = [(r, "wait", 0.1 * n, 0.1 * n + (1e-4 if n % 2 else 0.05)) for r in range(2) for n in range(100)]
-    assert "height: the part of the time" in figures.timeline(trace(*spans)).axes[0].get_xlabel()
+    assert "height: share of the time" in figures.timeline(trace(*spans)).axes[0].get_xlabel()
 
 
 def test_nothing_over_a_crowded_timeline_lies_on_its_legend():

@@ -319,7 +319,8 @@ def _open_end(ax: Axes, bar: Bar, start_s: float, whole_s: float, scale: float) 
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
     x, align = ((left + whole) / 2, "center") if fits else (min(left, whole) - whole / 100, "right")
     tone = base.PAPER if bar.kind == "collective" and fits else base.INK  # on a strong area, or a pale one, or none
-    ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.SMALL_PT, color=tone)
+    ground = {"facecolor": LOOKS[bar.kind] if fits else base.PAPER, "edgecolor": "none", "pad": 0.6}  # arrows end at it
+    ax.text(x, bar.rank, text, ha=align, va="center", fontsize=tokens.SMALL_PT, color=tone, zorder=4, bbox=ground)
 
 
 def _labels(ax: Axes, named: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
