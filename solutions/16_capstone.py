@@ -5,7 +5,7 @@
 # interval was tested. You have written the all-reduce of large clusters, fitted a model of a training step on 64 GPUs and
 # tested it on 512, and planned a run of 10,240.
 #
-# **Minutes:** 165 (two sittings: 60 up to “109 runs of real clusters”, then 105) · **Points:** 6 · **Prerequisites:** Lab 03
+# **Minutes:** 160 (two sittings: 60 up to “109 runs of real clusters”, then 100) · **Points:** 6 · **Prerequisites:** Lab 03
 # (pipelines), Lab 06 (ring all-reduce), Lab 12 (tensor parallelism, ZeRO, activations). Labs 01 and 15 help.
 
 # %% [markdown]
@@ -633,9 +633,9 @@ lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By
 # seen should lie in it.
 #
 # The check wants middles within 12 % on average (half of these points within 18 %), and at least 85 % of the 83 in intervals
-# that are ± 30 % wide on average (half of these points up to ± 40 %). It has a second, made-up cluster, all of whose rows come
-# anew, with other speeds and hardly any scatter: no points if your middles are more than 22 % off there (28 % on 64 GPUs); where
-# one part is much of a step, 6 % and ± 10 %. So take constants and width from the rows that you are handed.
+# that are ± 30 % wide on average (half of these points up to ± 40 %). A second cluster is made up, all rows anew: no
+# points beyond 22 % there (28 % on 64 GPUs); where one part is much of a step, 6 % and ± 10 %. Take constants and width from
+# the given rows.
 #
 # <details><summary>Hint 1: the table</summary>Write <code>parts(row)</code>, which returns the five numbers. The first is
 # (layer turns · flops + m · head) / 312e12, the last one layer turns.</details>
@@ -646,8 +646,7 @@ lab.predict("trap", "Five constants fitted to the 26 alone are 6 % off there. By
 # Try several choices, and print memory's constant for each: 0 cannot be true. (The network's is 0 there: no byte leaves the
 # node.)</details>
 # <details><summary>Hint 4: the interval</summary>Sort the 26 by |log(measured / forecast)|. Nine in ten of 26 are 23.4 rows, so
-# take the 24th, not a number between two of them. Of new rows like the 26, the k-th holds k/27: the 24th 89 %, the 25th 93 %.
-# Fitted rows lie nearer than new ones, so the 25th is fine, too.</details>
+# take the 24th, not a number between two of them. The 25th is fine, too.</details>
 
 # %% tags=["exercise:predict_steps"]
 # Exercise 16.3: from 64 GPUs to 512
@@ -895,8 +894,11 @@ lab.predict("days", f"300 billion tokens on {plan_gpus:,} GPUs: how many days, i
 #
 # Two formulas for a plan are given: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
 # `training_step.seconds(model, plan)`, a step's seconds by part. The second takes a round share of each speed in an A100's data
-# sheet, about what published steps of large models reach. The first leaves out what a real card also holds (CUDA's context,
-# NCCL's buffers, fragments: some GB), so ask `best_plan` for 72e9 bytes, too.
+# sheet, about what published steps of large models reach.
+
+# %% [markdown]
+# The first leaves out what a real card also holds (CUDA's context, NCCL's buffers, fragments: some GB), so ask `best_plan` for
+# 72e9 bytes, too.
 
 # %%
 model = Transformer(**gpt3)
