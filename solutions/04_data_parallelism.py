@@ -998,7 +998,6 @@ check.quicker_way(quicker_way)
 # %%
 asks = "Wide MLP, batch 96, slow links: how many times as long as a step of stages"
 lab.predict("mlp_ratio", f"{asks} is one of replicas?", "times")
-lab.predict("mlp_ratio", asks, "times")
 
 # %%
 steps = {(name, word): timed(name, word) for name in models for word in ways}
