@@ -96,7 +96,8 @@ def test_the_record_has_messages_by_the_link_and_declared_work(told):
 
 def test_no_check_is_in_the_process_that_plays(told):
     drives = {"arena", "in_one_process", "in_rank", "index", "noted_calls", "plain_call", "verdict"}
-    found = {name.removeprefix("worldsize.checks").removeprefix(".") for name in told.returned[0][4] if name.startswith("worldsize.checks")}
+    checks = [name for name in told.returned[0][4] if name.startswith("worldsize.checks")]
+    found = {name.removeprefix("worldsize.checks").removeprefix(".") for name in checks}
     assert {name for name in found if not name.startswith("drivers")} <= {"", *drives}
 
 
