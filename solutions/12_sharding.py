@@ -161,7 +161,7 @@ class Narrated(torch.autograd.Function):
 # %% [markdown]
 # `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training loop around your MLP. A
 # `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
-# $\frac12\sum(y-\text{target})^2$, so every gradient depends on the weights.
+# $\frac12\sum(y-\text{target})^2$. Its gradient depends on y, so a wrong step shows in the next step's y.
 
 # %%
 # Set-up
@@ -187,14 +187,15 @@ lab.predict(
 )
 
 # %% [markdown]
-# Of `up`, of its bias and of `down` a rank is handed its own shard alone: rows of `up` and of the bias, columns of `down`. So no
-# rank can do another's work here. x and `down_bias` are whole. A class that you write inside the function sees its `fabric`.
+# Of `up`, of its bias and of `down` a rank is handed its own shard alone: rows of `up` and of the bias, columns of `down`.
+# x and `down_bias` are whole. A class that you write inside the function sees its `fabric`.
 #
 # <details><summary>Hint 1</summary>Every rank uses the whole x for a part of the work, so it finds only a summand of x's
 # gradient: what must f do backwards? After g every rank has the whole y, and the same loss: does y's gradient lack
 # anything?</details>
-# <details><summary>Hint 2</summary><code>all_reduce</code> overwrites its argument. Give it a <code>clone()</code>: the original
-# may still be needed. Add <code>down_bias</code> after g: before it, every rank would add it once.</details>
+# <details><summary>Hint 2</summary><code>all_reduce</code> overwrites its argument. Give it a
+# <code>clone()</code>, so that no tensor of autograd's changes. Add <code>down_bias</code> after g: before it, every rank would
+# add it once.</details>
 
 # %% tags=["exercise:parallel_mlp"]
 # Exercise 12.1: an MLP of shards, with f and g
@@ -345,8 +346,9 @@ for name in "qkv":
 lab.measure("heads", naive.count("k") / needed)
 
 # %% [markdown]
-# So q, k and v are each cut separately. `TransformerShard` is a whole transformer layer: attention and MLP
-# cut this way, the norms on every rank. Does it agree with one rank? Here it is in float64 without dropout.
+# So q, k and v are each cut separately. `TransformerShard` is a transformer layer: attention and MLP, without biases and
+# without a causal mask, cut this way, and the norms on every rank. Does it agree with one rank? Here it is in float64 without
+# dropout.
 
 # %%
 def layer_step(fabric, sequence):
@@ -395,8 +397,8 @@ def sequence_parallel(fabric, task):
     Exercise 12.1.
 
     The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank
-    norms only its own tokens. Tokens travel by halves of all-reduces, two each way. Returns
-    what `train` returns.
+    norms only its own tokens. Tokens travel by an all-gather and a reduce-scatter forwards, and
+    by both again backwards. Returns what `train` returns.
     """
     scale, shift, up, up_bias, down, down_bias = task["weights"]
     ### BEGIN SOLUTION
@@ -507,14 +509,22 @@ figures.stacks(
         ways_cut[name]: {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}}
         for name in kinds
     },
-    "One layer: what does a rank keep for backward?", "activations",
+    figures.answered(
+        "One layer: what does a rank keep for backward?",
+        f"f and g {kept['tensor'] / kept['tensor and sequence']:.2f} times what sequence"
+        " parallelism does",
+    ),
+    "activations",
 )
 
 # %% [markdown]
 # To keep only its own tokens, a rank gathers all tokens again in the backward pass (`GatheredLinear` in
-# `worldsize/pytorch/transformer_shard.py`): it saves memory, and sends more. With long sequences the term with $s^2$ outgrows
-# all others; it is also the cheapest to compute a second time. To do so is called **selective recomputation**. FlashAttention
-# does it inside one kernel, and never stores the term at all.
+# `worldsize/pytorch/transformer_shard.py`). So it sends five halves of an all-reduce where f and g send four. Megatron-LM lets
+# the fifth travel while it works out a gradient.
+#
+# With long sequences the term with $s^2$ outgrows
+# all others; for its bytes it is also the cheapest to compute a second time. To do so is called **selective recomputation**.
+# FlashAttention does it inside its kernels, and never stores the term at all.
 
 # %% [markdown]
 # ## The loss, cut by words
@@ -674,8 +684,8 @@ def adam(weights, gradient, state, learning_rate):
 # that moment. So change `weights` **in place**.
 #
 # A rank steps its own part of the weights, and the all-gather then overwrites the other parts. So it never needs their first
-# values. The check sets these to NaN (“not a number”: all that is computed with it is NaN too), and an answer that uses them
-# ends in NaN. The check's own gradients count a NaN weight as 0. Gather nothing before the first step.
+# values. At the start of the check the other parts are NaN (“not a number”): do not use them, and gather nothing before the
+# first step. After each step gather weights, not changes of weights.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view of <code>weights</code>: a step on it
 # changes <code>weights</code>.</details>
@@ -772,7 +782,7 @@ done = cut.state == "done"
 if done:
     print(f"largest difference of any weight: {(cut[0][0] - copied[0][0]).abs().max():.1e}")
     more = cut.trace.sent_bytes(0) / copied.trace.sent_bytes(0)
-    print(f"cut, rank 0 sends {more:.2f} times the bytes")
+    print(f"with its state cut, rank 0 sends {more:.2f} times as many bytes")
 
 # %%
 count = sum(p.numel() for p in mlp(sizes).parameters())
@@ -802,7 +812,7 @@ figures.stacks(
 #
 # None of this needs Adam. Write it for any class of `torch.optim`. A script uses your optimizer like any other: `step()`,
 # `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class, defaults included. Rates may
-# differ, and a scheduler may set any option. PyTorch's own is called `ZeroRedundancyOptimizer`.
+# differ, and a scheduler may set any option. PyTorch's own, `ZeroRedundancyOptimizer`, deals out whole parameters.
 #
 # Decide what a rank owns. *Whole parameters*: balance them by size, in an order that is the same on all ranks. Or *a piece of
 # each*: balanced to within one number, but right only for optimizers that treat each number alone. Which do not?
@@ -954,7 +964,8 @@ if yours_on_one.state == "done":
 for name, weights in apart.items():
     differs = (weights - one[0][0]).abs()
     shares = differs / one[0][0].abs().clamp(min=1e-30)
-    where = f" (of {float(one[0][0][shares.argmax()].abs()):.0e})" if differs.any() else ""
+    weight = float(one[0][0][shares.argmax()].abs())
+    where = f", of a weight of {weight:.0e}" if differs.any() else ""
     print(f"{name}: differs from AdamW on one rank by {float(differs.max()):.0e} at most,",
           f"and by {float(shares.max()):.0e} of a weight at most{where}")
 
@@ -1017,15 +1028,17 @@ lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times
 # %%
 for m in (1, 8):
     sent_by = {stage: sharding.bytes_sent(many, 1, stage, m) for stage in sharding.STAGES}
-    psi = [f"stage {k} {times * many / (many - 1):.0f} Ψ" for k, times in sent_by.items()]
+    psi = [f"stage {k}: {times * many / (many - 1):.0f} Ψ" for k, times in sent_by.items()]
     print(f"{m} micro-batch{'es' * (m > 1)}:", ", ".join(psi))
 lab.measure("accumulated", sent_by[2] / sent_by[1])
 
 # %% [markdown]
-# So stage 1 costs no extra byte, and stage 2 none as long as nothing is accumulated. PyTorch leaves the choice open: with
-# `set_requires_gradient_sync(False)` FSDP keeps whole gradients until the last micro-batch.
+# So stage 1 costs no extra byte, and stage 2 none as long as nothing is accumulated. Stages 0 and 1 keep a whole gradient until
+# the step; 2 and 3 must reduce-scatter every time. Of stage 3's 24 Ψ, 16 are all-gathers, two for each micro-batch, and 8 are
+# reduce-scatters. PyTorch leaves the choice open: with `set_requires_gradient_sync(False)` FSDP keeps whole gradients until the
+# last micro-batch.
 #
-# Try other sizes: how many ranks does a model of 70 billion need before it fits a card?
+# Try other sizes: does a model of 70 billion fit on cards of 80 GB with 8 ranks, or with 64? From which stage on?
 
 # %%
 def try_out(billions=7.5, ranks=64):
@@ -1038,11 +1051,17 @@ def try_out(billions=7.5, ranks=64):
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 
 # %% [markdown]
+# <details><summary>Compare</summary>Not with 8, whatever is cut. With 64, stage 3 is enough, and stage 2 is not.</details>
+
+# %% [markdown]
 # ## Stage 3, by you
 #
 # The model is a stack of layers tanh(x weightᵀ). A rank holds `parts`: its own part of each layer's flat weight. For each
 # layer: **gather** the weight, **use** it, **free** it. Backwards, gather it again, and **reduce-scatter** its gradient, of
-# which this rank needs only its own part. At least how many layers are whole at once?
+# which this rank needs only its own part. At least how many layers are whole at once,
+# if each is gathered just before it is used?
+#
+# <details><summary>Compare</summary>One, the layer at work; with prefetch two.</details>
 
 # %%
 # Set-up
@@ -1264,6 +1283,10 @@ figures.race(
 # the turn, where the same layer works twice (none if your last layer's weight stays); without prefetch all of them. What a bar
 # has beyond its mark is this machine's own work. It grows on a busy machine, and may hide what prefetch saves.
 #
+# Over our fabric a rank waits for each reduce-scatter, in yours and in FSDP2. On GPUs FSDP2 runs it beside the backward pass of
+# the layer before, so it can be hidden too.
+
+# %% [markdown]
 # Now look into the shortest step of each: its work above, layer by layer, and this rank's messages below. (A profiler's view:
 # Lab 11, “What a profiler sees (optional)”.)
 
@@ -1493,7 +1516,7 @@ for name in ways:
 
 # %% [markdown]
 # Why call `fully_shard` on each layer? Here it is called on the model alone, still with `reshard_after_forward=True`. How many
-# all-gathers has each pass now, and how much memory does it need at the fullest moment?
+# all-gathers has each pass now, and how much memory does the step need at the fullest moment?
 
 # %%
 def on_the_model_alone():
@@ -1537,7 +1560,8 @@ world.table("model")
 
 # %% [markdown]
 # Each row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0,
-# by rows. The same letter twice in a row would mean that two ranks hold equal bytes; here no two do. Each part has ⌈rows /
+# by rows. A dot marks a shard: no other rank should have the same, so nothing is compared. In the next table equal letters in a
+# row mean equal bytes. Each part has ⌈rows /
 # ranks⌉ rows, as long as there are any left: so the last rank may have fewer than its share.
 #
 # Is the whole the same for all? `full_tensor()` gathers it, on every rank. Which letters do you expect?
@@ -1644,7 +1668,8 @@ figures.links(run)
 # %% [markdown]
 # Along the row go activations, twice in each MLP, and the layer waits for them. Along the column go weights, in other trainings
 # gradients: once a step, and these can travel while backward goes on. With so few tokens the column carries more; from about 4 ×
-# width tokens on, as above, the row does. If all links are alike, a step should take the row's time plus the column's. Does it?
+# width tokens on, as above, the row does. If all links are alike, a step's messages should take the row's time plus the column's.
+# How much longer is the step?
 
 # %%
 def mesh_payloads(batch):
@@ -1665,6 +1690,8 @@ if run.state == "done":
           f"{formula_s * 1e3:.0f} ms: {step_s / formula_s:.2f} times as long")
 
 # %% [markdown]
+# What a step takes beyond its messages is this machine's own work.
+#
 # Links are seldom alike. Let each row be a machine: two ranks with a fast link between them, and slow links from machine to
 # machine. Then the layers can be cut over the rows (fast) or over the columns (slow), and the other dimension holds the copies.
 # Which dimension do you take for tensor parallelism, with few tokens and with many? `simulate` sends a step's messages over
@@ -1673,7 +1700,7 @@ if run.state == "done":
 # %%
 many_tokens = 16 * width
 fast = Link("20 MB/s", "0.1 ms")
-asks = "layers cut over the columns take how many times as long?"
+asks = "cut over columns, messages take how many times as long as over rows?"
 speeds = f"Rows at {fast}, columns at {slow}"
 lab.predict("columns", f"{speeds}, {many_tokens:,} tokens: {asks}", "times")
 
@@ -1722,7 +1749,7 @@ def hybrid(x):
 x = torch.randn(4, 8, 16, generator=torch.Generator().manual_seed(1))
 run = launch(hybrid, 4, args=(x,))
 weights_kb = sum(p.nbytes for p in mlp([16, 64, 16], seed=0).parameters()) / 1e3
-print(f"{weights_kb:.1f} kB of weights; of up {run[0][0]} on rank 0")
+print(f"{weights_kb:.1f} kB of weights; rank 0 has {run[0][0]} of up's (64, 16)")
 for c in run.trace.collectives:
     if c.rank == 0 and c.op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
         among_ranks = " and ".join(map(str, c.ranks))
@@ -1776,8 +1803,11 @@ for _ in range(3):
         p.data -= 0.1 * p.grad
         p.grad = None
 off = max(float((a - b.detach()).abs().max()) for a, b in zip(run[0][0], alone.parameters()))
-print(f"up {tuple(alone[0].weight.shape)}, on rank 0 {run[0][1][0]};", end=" ")
+print(f"rank 0 has {run[0][1][0]} of up's {tuple(alone[0].weight.shape)};", end=" ")
 print(f"largest difference from one device {off:.0e}")
+
+# %% [markdown]
+# A quarter of `up`'s rows: `ColwiseParallel` takes half of them, and `fully_shard` half of that half.
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -105,8 +105,8 @@ def test_bars_under_a_limit_are_told_from_those_over_it():
     limit = ("a card", 100)
     groups = {"whole": [{"w": 200}], "cut": [{"w": 50}] * 4}
     assert figures.stacks(groups, limit=limit).alt.startswith("What fits: cut; what does not: whole; ")
-    assert figures.stacks({"cut": [{"w": 50}]}, limit=limit).alt.startswith("All fit: the highest bar is 0.5 times a card.")
-    assert figures.stacks({"whole": [{"w": 200}]}, limit=limit).alt.startswith("None fits: the highest bar is 2 times a card.")
+    assert figures.stacks({"cut": [{"w": 50}]}, limit=limit).alt.startswith("It fits: 50 B, 0.5 times a card.")
+    assert figures.stacks({"whole": [{"w": 200}]}, limit=limit).alt.startswith("It does not fit: 200 B, 2 times a card.")
     named = {"all": {"one": {"w": 200}, "two": {"w": 5}}}
     assert figures.stacks(named, limit=limit).alt.startswith("What fits: two; what does not: one; ")
 

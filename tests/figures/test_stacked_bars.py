@@ -63,3 +63,16 @@ def test_where_all_bars_are_of_formulas_the_finding_compares_them():
 def test_a_way_that_stands_beside_formulas_alone_is_told_by_its_name():
     groups = {"least, by formula": [{"w": 10.0}], "FSDP2": [{"w": 30.0}, {"w": 30.0}]}
     assert figures.stacks(groups, "How much?").alt.startswith("How much? FSDP2 has 30 B.")
+
+
+def test_the_parts_of_training_have_their_colours_where_others_are_missing_too():
+    colours = []
+    for row in ({"parameters": 1.0, "gradients": 1.0, "optimizer": 2.0}, {"optimizer": 2.0}):
+        colours.append(figures.stacks({"cut": [row]}, "How much?").axes[0].patches[-1].get_facecolor())
+    assert colours[0] == colours[1]
+
+
+def test_a_part_too_thin_for_its_bar_s_edges_has_them_in_its_own_colour():
+    thick, thin = figures.stacks({"cut": [{"parameters": 1000.0, "gradients": 2.0}]}, "How much?").axes[0].patches
+    assert thin.get_edgecolor() == thin.get_facecolor()
+    assert thick.get_edgecolor() != thick.get_facecolor()

@@ -19,6 +19,8 @@ from worldsize.figures.frame import findings, heading
 ROOM_FOR_TEXT = 1.2
 SUM_WIDTH = 0.15  # of the longest bar: the width of a sum's text
 COMPUTED = "formula"  # in the name of a computed row or group
+TRAINING = ("parameters", "gradients", "optimizer")  # each has its own colour, also where another one is missing
+THIN = 0.006  # of the axis: a part that its pale edges would hide
 PALE = 0.3  # of a part's colour, in a bar that is computed
 LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
@@ -49,6 +51,8 @@ def stacks(
     highest = [sum(row.values()) for row in known]
 
     names = list(dict.fromkeys(chain(*known)))
+    if set(names) <= set(TRAINING):
+        names = list(TRAINING)
     groups_measured, measured = _measured(labelled), set()
     for rows in groups_measured.values():
         measured.update(*rows.values())
@@ -60,6 +64,7 @@ def stacks(
     ax = picture.plot_area()
 
     y, ticks = 0.0, []
+    ax.set_xlim(0, largest * scale * ROOM_FOR_TEXT)
     for name, rows in groups.items():
         head = name
         if rows is None:
@@ -79,7 +84,6 @@ def stacks(
 
     ax.set_yticks(*zip(*ticks, strict=True))
     ax.set_ylim(y - 0.6, -0.7)
-    ax.set_xlim(0, largest * scale * ROOM_FOR_TEXT)
     ax.set_xlabel(f"{what} ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     if limit:
         name, x = limit[0], limit[1] * scale
@@ -121,6 +125,10 @@ def _fits(fullest: Mapping[str, float], name: str, limit: float) -> str:
             over.append(who)
         else:
             under.append(who)
+    if len(fullest) == 1:
+        (size_bytes,) = fullest.values()
+        said = "It does not fit" if over else "It fits"
+        return f"{said}: {units.size(size_bytes)}, {units.times(size_bytes / limit)} times {name}"
     highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times {name}"
     if not over:
         return f"All fit: {highest}"
@@ -156,6 +164,8 @@ def _bar(
     for part, size_bytes in row.items():
         index = names.index(part)
         look = {"edgecolor": base.PAPER, "linewidth": tokens.THIN_PT, "facecolor": base.part(index)}
+        if 0 < size_bytes * scale < THIN * ax.get_xlim()[1]:
+            look |= {"edgecolor": base.part(index), "zorder": 2}
         if computed:
             fill = to_rgba(base.part(index), PALE) if part in measured else base.PAPER
             look |= {"facecolor": fill, "edgecolor": base.INK, "linestyle": (0, (3, 2))}
