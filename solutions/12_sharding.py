@@ -1043,9 +1043,11 @@ lab.measure("accumulated", sent_by[2] / sent_by[1])
 # %%
 def try_out(billions=7.5, ranks=64):
     rows = {name: sharding.memory(billions * 1e9, ranks, k) for k, name in enumerate(cuts)}
-    model = f"{billions:g} billion parameters"
-    asks = f"{model} on {ranks} ranks: how much must be cut until they fit?"
-    asked = figures.answered(asks, first_fit(rows.values()))
+    asked = figures.answered(
+        f"{billions:g} billion parameters on {ranks} ranks: "
+        "how much must be cut until they fit?",
+        first_fit(rows.values()),
+    )
     return figures.stacks({"each rank": rows}, asked, limit=("a card of 80 GB", 80e9))
 
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])

@@ -73,9 +73,10 @@ def test_a_film_is_of_the_cells_that_ask_for_one() -> None:
 
 def test_the_readmes_film_is_one_that_a_lab_keeps() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    film = re.search(r"!\[([^\]]+)\]\(labs/covers/(\d\d)\.svg\)", text)
-    assert film is not None
-    (source,) = [source for source in SOURCES if source.name.startswith(film[2])]
+    film = re.search(r'<img src="labs/covers/(\d\d)\.svg"[^>]* alt="([^"]+)"', text)
+    assert film is not None and f'srcset="labs/covers/{film[1]}-dark.svg"' in text
+    (source,) = [source for source in SOURCES if source.name.startswith(film[1])]
     assert 'tags=["film"]' in source.read_text()
-    kept = covers.cover_of(source).with_suffix(".svg").read_text()
-    assert f"<title>{film[1]}</title>" in kept and "<animateMotion" in kept
+    for ending in (".svg", "-dark.svg"):
+        kept = covers.cover_of(source).with_name(film[1] + ending).read_text()
+        assert f"<title>{film[2]}</title>" in kept and "<animateMotion" in kept
