@@ -3,13 +3,13 @@
 #
 # **After this lab you are able to** compute exact attention over a sequence that no rank holds, with keys and values
 # that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
-# other ranks and back; and to say which way is faster for how many ranks.
+# other ranks and back; and to say which way is faster on how many ranks.
 #
-# **Minutes:** 135 (two sittings: 60 up to “Heads dealt out”, then 75) · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02
+# **Minutes:** 140 (two sittings: 60 up to “Heads dealt out”, then 80) · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02
 # (all-to-all). Lab 12 helps.
 
 # %% [markdown]
-# ![Timeline of 4 ranks over 230 ms: rank 3 holds the others up 19 % of the time; rank 0 waits most, 57 …](../labs/covers/17.png)
+# ![Timeline of 4 ranks over 128 ms: rank 0 holds the others up 80 % of the time.](../labs/covers/17.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -19,10 +19,11 @@ import math
 from statistics import median
 
 import torch
+import torch.distributed as dist
 from torch.nn import functional as F
 
 from worldsize import data
-from worldsize.fabric.collectives import all_reduce
+from worldsize.fabric.collectives import all_reduce, meet
 from worldsize.formulas import attention, experts
 
 # %% tags=["parameters"]
@@ -46,11 +47,11 @@ if ranks < 2 or 8 % ranks:
 # %% [markdown]
 # ## A sequence that does not fit
 #
-# In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A
-# **score** is the product of a query with a key; a softmax over a query's scores says how much of each value it takes.
-# A layer has several **heads**, each with queries, keys and values of its own, and with L² scores for L tokens. Films and
-# long programs have hundreds of thousands of tokens. (Fused kernels such as FlashAttention compute all scores, but never store
-# them all at once.)
+# In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers.
+# A **score** is the product of a query with a key, divided by √width; a softmax over a query's scores says how much
+# of each value it takes. A layer has several **heads**, each with its own queries, keys and values, and L² scores for
+# L tokens. Films and long programs have hundreds of thousands of tokens. (Fused kernels such as FlashAttention
+# compute all scores, but never store them all at once.)
 
 # %%
 lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB do all scores of one layer take?", "GB")
@@ -74,14 +75,16 @@ figures.curves(
 
 # %% [markdown]
 # Twice as many tokens have four times as many scores. A fused kernel saves the memory of the upper curve, not its work. And the
-# lower curve stays in memory in every layer, until the backward pass. Neither cutting weights (Lab 12) nor splitting the batch
-# (Lab 04) helps: one sequence is too long.
+# lower curve stays in memory in every layer, until the backward pass. Splitting the batch (Lab 04) does not help: one sequence is
+# too long. Tensor parallelism (Lab 12) divides the heads, and their keys, values and scores; but it takes two all-reduces of all
+# rows in a layer, and divides keys over no more ranks than there are key heads. Lab 12's sequence parallelism cuts only what lies
+# outside attention and MLP.
 
 # %% [markdown]
 # So cut the sequence: **context parallelism**. Each rank owns some tokens: their queries, keys and values. But a query needs
 # *all* keys. One way: gather all keys and values before a layer works. Each rank then holds the lower curve for a while. Llama
-# 3's training does so: its layers have few key heads, so keys and values are small. Here you write a way whose memory falls
-# with the number of ranks.
+# 3's training does so: masks of every kind are easy there, and its layers have few key heads, so keys and values are small. Here
+# you write a way whose memory falls with the number of ranks.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -90,7 +93,7 @@ figures.curves(
 
 # %%
 torch.manual_seed(17)
-q, k, v = torch.randn(3, 6, 4, dtype=torch.float64)
+q, k, v = torch.randn(3, 6, 4, dtype=torch.float64)  # width 4: scores are divided by 2
 right = F.softmax(q @ k.T / 2, dim=1) @ v
 halves = [F.softmax(q @ k[part].T / 2, dim=1) @ v[part] for part in (slice(0, 3), slice(3, 6))]
 print("the right rows, first column:      ", [round(x, 3) for x in right[:, 0].tolist()])
@@ -151,9 +154,9 @@ lab.predict("ring_ms", f"{asks} (in simulated time, where nothing else delays it
 def ring_attention(fabric, task):
     """Return own rows of attention over all tokens, [own tokens, width]; scores of any size.
 
-    Each block of keys and values goes round the ring, in n − 1 hops to a neighbour, and is on
-    its way while the rank works on it. Besides the task's own block, a rank holds the block at
-    hand and the next one. `attend` is called once for each block. The task stays as it is.
+    Each block of keys and values goes round the ring, n − 1 hops to a neighbour, while the rank
+    works on it. Besides its own, a rank holds the block at hand, the next, and one running
+    m, s, o. Call attend once per block, even if the mask hides it. The task stays as it is.
     """
     n, rank = fabric.world_size, fabric.rank
     k, v = task["k"], task["v"]
@@ -215,21 +218,21 @@ if run.state == "done":
     off = (torch.cat(run.results) - F.scaled_dot_product_attention(*whole)).abs().max()
     print(f"largest difference from PyTorch's attention on one device: {off:.0e}")
     works_ms, ways_ms = ranks * work_ms, (ranks - 1) * way_ms
-    both = f"one after the other {works_ms + ways_ms:.0f} ms"
-    print(f"{works_ms} ms of work and {ways_ms:.0f} ms of way, {both}")
+    both = f"{works_ms + ways_ms:.0f} ms one after the other"
+    print(f"{works_ms} ms of work and {ways_ms:.0f} ms of transfers: {both}")
     played = simulate(on_ring, ranks, args=at_work, link=slow)
     for where, of in (("on this machine", run), ("in simulated time", played)):
         part = f"{100 * under_work(of.trace):.0f} % of the time"
         print(f"  {where} rank 0 works in {part} that its blocks are on their way")
 lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 lab.measure("ring_ms", 1e3 * played.simulated_s if run.state == "done" else None)
-figures.timeline(run)
+figures.timeline(played if run.state == "done" else run)
 
 # %% [markdown]
-# Each arrow is a tensor on its way: does a rank wait for one, or does it work meanwhile? (On a busy machine ranks start late, and
-# wait for each other.) The bytes that a rank sends hardly
-# depend on the number of ranks: $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with
-# more ranks: three blocks of $\frac Ln$ tokens, its own, the one at hand and the next.
+# The picture is of simulated time, in which nothing else delays a rank. Each arrow is a tensor on its way: does a
+# rank wait for one, or does it work meanwhile? The bytes that a rank sends hardly depend on the number of ranks:
+# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with more ranks: three blocks
+# of $\frac Ln$ tokens, its own, the one at hand and the next.
 #
 # **In one sentence:** why is a transfer hidden more easily when the sequence is longer?
 #
@@ -251,7 +254,7 @@ lab.predict("idle", f"{asks} How many times as long as with even work does it ta
 # %%
 # Helper: the rounds of a causal ring, with their work declared
 def declared_ring(fabric, tokens, pair_s):
-    """The rounds of a causal ring, with the work on its pairs declared and a small message in place of each block."""
+    """The rounds of a causal ring: its work declared, a small message for each block; all ranks end together."""
     n, rank = fabric.world_size, fabric.rank
     pairs = attention.pairs_by_round(tokens)
     for step in range(n):
@@ -259,6 +262,7 @@ def declared_ring(fabric, tokens, pair_s):
         fabric.compute(float(pairs[step, rank]) * pair_s)
         fabric.recv(torch.empty(16), frm=(rank - 1) % n)
         handle.wait()
+    meet(fabric)
 
 def seconds_of_rounds(tokens):
     """Seconds of the causal ring, and those of even work, in simulated time."""
@@ -266,7 +270,7 @@ def seconds_of_rounds(tokens):
     run = simulate(declared_ring, len(tokens), args=(tokens, pair_s))
     return run.simulated_s, attention.causal_pairs(length) / len(tokens) * pair_s
 
-# %% tags=["cover"]
+# %%
 row, even = seconds_of_rounds(in_a_row(ranks))
 lab.measure("idle", row / even)
 without = length**2 / ranks * 1e-6
@@ -276,7 +280,7 @@ figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 
 # %% [markdown]
 # Rank 0 sees nothing but its own block, and waits; the last rank sees every block. Half of the pairs are gone, but compared
-# with no mask only $\frac1{2n}$ of the time is saved: it falls from 2 to $2-\frac1n$ times that of even causal work. A
+# with no mask only $\frac1{2n}$ of the time is saved: the time falls from 2 to $2-\frac1n$ times that of even work. A
 # rank's tokens need not be neighbours, for `attend` masks by their numbers.
 #
 # <details><summary>Hint</summary>A late token sees many keys, an early one few. Every rank should have early and late
@@ -312,11 +316,11 @@ run = simulate(declared_ring, ranks, args=(mine, 1e-6)) if mine else None
 figures.timeline(run) if run else figures.not_yet("Exercise 17.2")
 
 # %% [markdown]
-# Tokens dealt out one by one make a **striped** layout (Brandon and others, 2023); folded, with a part from the front
-# and one from the back for each rank, a **zigzag**, as in Llama 3's training and in PyTorch's own
-# `torch.distributed.tensor.experimental.context_parallel`. (By default it gathers keys and values, as Llama 3 does; its setting
-# `"alltoall"` passes them on, block by block.) And are the rows still right? The mask knows the tokens' numbers, so your ring
-# should give the same rows as one device, in any layout.
+# Dealing tokens out one by one gives a **striped** layout (Brandon and others, 2023). Giving each rank one part from the front
+# and the matching one from the back gives a **zigzag**, as in Llama 3's training and in PyTorch's own
+# `torch.distributed.tensor.experimental.context_parallel`. (By default it gathers keys and values, as Llama 3 does. After
+# `set_rotate_method("alltoall")`, from its module `_attention`, it passes them on, block by block.) And are the rows still right?
+# The mask knows the tokens' numbers, so your ring should give the same rows as one device, in any layout.
 
 # %%
 run = launch(on_ring, ranks, args=(mine or in_a_row(ranks), True))
@@ -421,10 +425,11 @@ for kv_heads in (8, 2):
     right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(0, 1)
     off = (torch.cat(run.results) - right.reshape(length, width)).abs().max()
     bytes_of[kv_heads] = run.trace.sent_bytes(0)
-    round_bytes = ring.trace.sent_bytes(0) * kv_heads / 8 if ring.state == "done" else math.nan
     print(f"{kv_heads} key heads: {off:.0e} from one device;",
-          f"a rank sends {bytes_of[kv_heads] / 1e3:.0f} kB, and {round_bytes / 1e3:.0f} kB",
-          "round the ring, where keys and values alone travel")
+          f"a rank sends {bytes_of[kv_heads] / 1e3:.0f} kB")
+    if ring.state == "done":
+        round_kb = ring.trace.sent_bytes(0) * kv_heads / 8 / 1e3
+        print(f"  round the ring, where keys and values alone travel, {round_kb:.0f} kB")
 lab.measure("grouped", bytes_of[2] / bytes_of[8])
 
 # %% [markdown]
@@ -466,10 +471,10 @@ def attention_seconds(layer):
 check.attention_seconds(attention_seconds)
 
 # %% [markdown]
-# Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All
-# pairs take $4L^2$ operations for each column of a row, two for the score and two for the value. Real ranks would need a
-# cluster. Simulated ones do the same rounds, with the work declared. On how many ranks is dealing out heads faster?
-# And how long does the ring hide all that it sends?
+# Now at scale: a sequence of 131,072 tokens, 32 heads of width 128, on cards of 50 GB/s, and a device that does 400
+# Tflop/s. Attention over all pairs takes $4L^2$ operations for each of the heads' columns: two for the score, two for
+# the value. Real ranks would need a cluster. Simulated ones do the same rounds, with the work declared. On how many
+# ranks is dealing out heads faster? And how long does the ring hide all that it sends?
 
 # %%
 far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2}
@@ -524,10 +529,10 @@ for n in far_ranks:
 
 # %%
 predicted = {name: [] for name in played}
-for n in far_ranks:
-    layer = far_layer | {"ranks": n}
-    both = launch(lambda fabric, layer: attention_seconds(layer), 1, args=(layer,))
-    for name, seconds in zip(predicted, both[0] if both.state == "done" else ()):
+layers = [far_layer | {"ranks": n} for n in far_ranks]
+run = launch(lambda fabric, layers: list(map(attention_seconds, layers)), 1, args=(layers,))
+for n, both in zip(far_ranks, run[0] if run.state == "done" else ()):
+    for name, seconds in zip(predicted, both):
         if seconds < math.inf:
             predicted[name].append((n, seconds))
 work_alone = [(n, far_layer["work_s"] / n) for n in far_ranks]
@@ -561,7 +566,7 @@ figures.curves(
 # %% [markdown]
 # ## Experts
 #
-# The other way to a larger model is not to use all of it. In a **mixture of experts** a layer has E MLPs, and a small
+# Another way to a larger model: use only a part of it for each token. In a **mixture of experts** a layer has E MLPs, and a small
 # **router** sends each token to one of them. A token costs no more, and the model has E times the MLP weights. Each rank
 # keeps some experts (**expert parallelism**), so tokens travel: an all-to-all with *unequal* counts, as the router decides.
 
@@ -583,7 +588,33 @@ lab.predict(
 
 # %% [markdown]
 # Sending is given: `exchange(fabric, parts, came)` from above. It sends `parts[r]` to rank r, and fills `came[r]` from there.
-# (PyTorch's own is `dist.all_to_all_single`, which takes the counts as `input_split_sizes` and `output_split_sizes`.)
+# PyTorch's own is `dist.all_to_all_single`, which takes the counts as `input_split_sizes` and `output_split_sizes`. Does it bring
+# the same rows?
+
+# %%
+def by_torch(fabric, parts, came):
+    """`exchange` in one call of PyTorch: the numbers of rows are its split sizes."""
+    comes, goes = [len(x) for x in came], [len(x) for x in parts]
+    arrived = torch.cat(came)
+    dist.all_to_all_single(arrived, torch.cat(parts), comes, goes)
+    return arrived.split(comes)
+
+# %%
+def are_alike(fabric):
+    """Whether both bring this rank the same rows. Rank a sends a + b rows to rank b."""
+    dist.init_process_group("gloo")
+    n, me = fabric.world_size, fabric.rank
+    parts = [torch.full((me + r, 2), 10.0 * me + r) for r in range(n)]
+    ours = exchange(fabric, parts, [torch.zeros(me + r, 2) for r in range(n)])
+    theirs = by_torch(fabric, parts, [torch.zeros(me + r, 2) for r in range(n)])
+    return all(map(torch.equal, ours, theirs))
+
+# %%
+alike = all(launch(are_alike, ranks).results)
+print(f"dist.all_to_all_single and exchange bring {'the same' if alike else 'different'} rows")
+
+# %% [markdown]
+# Your function uses `exchange`, whose messages the check can count.
 #
 # <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
 # of the right shape. So counts travel first.</details>
@@ -658,6 +689,10 @@ figures.links(run)
 # Many routers send a token to its *two* best experts and add up their rows, weighted by the two probabilities, which are
 # divided by their sum (**top-2**, Shazeer and others, 2017). Your function can do it as it stands. How? And how many times the
 # bytes of one expert a token does it send?
+#
+# <details><summary>Compare</summary>Hand over each token twice, once with its best expert and once with its second
+# best: twice the rows, so twice the bytes. A few more or fewer tokens stay at home, because experts are drawn at
+# random below.</details>
 
 # %%
 # Helper: two experts for each token
@@ -685,7 +720,7 @@ if run.state == "done":
     print(f"two experts a token: {more:.2f} times the bytes of one")
 
 # %% [markdown]
-# And if half of all tokens want expert 0, whatever they are?
+# And if half of all tokens want expert 0? Its rank receives most tokens, and sends as many rows home.
 
 # %%
 run = launch(mixed, ranks, args=(0.5,))
@@ -714,10 +749,11 @@ def timed(fabric, hot, capacity):
     task = mixture_task(fabric.rank, fabric.world_size, hot) | {"capacity": capacity}
     return to_experts(fabric, task, lambda rows: fabric.compute(len(rows) / 5e3, (rows @ own.T).tanh()))[1]
 
-# %%
-free, held = launch(timed, ranks, args=(0.5, None)), launch(timed, ranks, args=(0.5, most))
-lost = sum(map(len, held.results)) if held.state == "done" else None
+# %% tags=["cover"]
+run = launch(timed, ranks, args=(0.5, most))
+lost = sum(map(len, run.results)) if run.state == "done" else None
 lab.measure("dropped", None if lost is None else 100 * lost / (256 * ranks))
+free, held = (simulate(timed, ranks, args=(0.5, capacity)) for capacity in (None, most))
 figures.timeline(free)
 
 # %%
@@ -727,11 +763,11 @@ for name, run in (("without", free), ("with", held)):
         works_ms = [0.0] * ranks
         for one in works:
             works_ms[one.rank] += 1e3 * (one.end_s - one.start_s)
-        hot, longest = works_ms[0], max(works_ms[1:])
-        waits = f"they wait {hot - longest:.0f} ms"
-        said = waits if hot > 1.1 * longest else "they work about as long"
-        print(f"{name} a capacity expert 0 works {hot:.0f} ms,",
-              f"the others up to {longest:.0f} ms: {said}")
+        longest, all_ms = max(works_ms[1:]), 1e3 * run.simulated_s
+        print(f"{name} a capacity expert 0 works {works_ms[0]:.0f} ms,",
+              f"the others up to {longest:.0f} ms; all is done")
+        waits = f"each of the others waits {all_ms - longest:.0f} ms or more"
+        print(f"  after {all_ms:.0f} ms: {waits}")
 figures.timeline(held)
 
 # %% [markdown]
@@ -749,7 +785,8 @@ figures.timeline(held)
 # %% [markdown]
 # The Switch Transformer's **balancing loss** is $E\sum_e f_eP_e$. Here $f_e$ is the share of tokens that expert e got, and
 # $P_e$ the router's mean probability for it. This loss is 1 when all is even. (DeepSeek-V3 balances mostly without a loss: for
-# the choice alone it adds a bias to each expert's score, and raises it after a step in which the expert got too few tokens.)
+# the choice alone it adds a bias to each expert's score. After a step it raises the bias of an expert that got too few tokens,
+# and lowers that of one that got too many.)
 
 # %%
 # Helper: the loss of a step, and its gradients
@@ -813,7 +850,8 @@ def evenness():
         return None
     itself, balanced = (of_routers(name, 1) for name in trained)
     even = "yes" if max(itself) < 1.25 else "no" if min(itself) > 1.25 else "some do"
-    return f"{even}: hottest ends at {median(itself):.1f} even shares, with balancing loss {median(balanced):.1f}"
+    ends, held_at = median(itself), median(balanced)
+    return f"{even}: the hottest expert ends at {ends:.1f} even shares, balanced at {held_at:.1f}"
 
 # %%
 lab.predict(
@@ -860,13 +898,18 @@ for name, seen in trained.items():
         print(f"  Over 1.25 even shares at first: {len(uneven)} of {len(seen)};", end=" ")
         print(f"of these still so in the end: {sum(run[-1][1] > 1.25 for run in uneven)}.")
         print(f"  Loss in the end: {spread(of_routers(name, 0))}")
+if all(trained.values()):
+    itself, balanced = (of_routers(name, 0) for name in trained)
+    apart = "more" if itself[-1] < balanced[0] or balanced[-1] < itself[0] else "less"
+    change = median(balanced) - median(itself)
+    print(f"Balancing changes the middle loss by {change:+.2f}, {apart} than routers differ.")
 
 # %% [markdown]
 # **In one sentence:** is a hot expert chosen more often still, and what does an even router cost?
 #
-# <details><summary>Compare</summary>Read both off the lines above. The classes' loss asks for no even shares: how many routers
-# that began uneven stayed so? The balancing loss asks for them; its price is the difference of the two losses, if that is
-# larger than their ranges.</details>
+# <details><summary>Compare</summary>The classes' loss asks for no even shares. With this lab's sizes all three routers without
+# balancing end with a hotter expert than they began with. The balancing loss makes shares nearly even, and its price does not
+# show here: the two losses differ by less than the routers do. Does your run say the same?</details>
 
 # %% [markdown]
 # ## The ring, backwards (optional)
@@ -878,12 +921,13 @@ for name, seen in trained.items():
 # %% [markdown]
 # With $D$ the sum of each row of $dO\circ O$ ($\circ$: number by number), and width $w$, a block's parts are
 #
-# $$dS=\tfrac1{\sqrt w}P\circ(dO\,V^\top-D),$$
+# $$dS=P\circ(dO\,V^\top-D),$$
 #
-# $$dQ\mathrel{+}=dS\,K,\quad dK\mathrel{+}=dS^\top Q,\quad dV\mathrel{+}=P^\top dO.$$
+# $$dQ\mathrel{+}=\tfrac1{\sqrt w}dS\,K,\quad dK\mathrel{+}=\tfrac1{\sqrt w}dS^\top Q,\quad dV\mathrel{+}=P^\top dO.$$
 #
-# This is FlashAttention's backward pass (Dao and others, 2022). $D$ is what every softmax subtracts backwards; no block has to
-# know another for it.
+# This is FlashAttention's backward pass (Dao and others, 2022), with the one number $\ell$ kept for each query, as in
+# FlashAttention-2 (Dao, 2023). A softmax's backward pass subtracts the sum of each row of $P\circ(dO\,V^\top)$ over *all* keys.
+# That sum is $D$. Computed from $dO$ and $O$, it needs no other block.
 
 # %% [markdown]
 # $dQ$ belongs to the rank's own queries, and stays. $dK$ and $dV$ belong to the block at hand, of which every rank has a part.
@@ -995,29 +1039,33 @@ figures.links(backward)
 # %% [markdown]
 # ## Where both stand in a plan
 #
-# Lab 16 plans with three ways to cut. Here are five that cut a model or a sequence, for a layer of width 8,192, a sequence of
-# 131,072 tokens and eight ranks: the bytes, by formula, that a rank sends for this layer in a forward pass. A pipeline sends the
-# rows once for all layers of a stage, here twelve. Which way would you put across the slowest links?
+# Lab 16 plans with three ways to cut. Here are five that cut a model or a sequence, for a layer of width 8,192 with 64 heads, a
+# sequence of 131,072 tokens and eight ranks: the bytes, by formula, that a rank sends for this layer in a forward pass. They are
+# given for 64 key heads and for 8, as many models have. A pipeline sends the rows once for all layers of a stage, here twelve.
+# Which way would you put across the slowest links?
 
 # %%
 tokens, wide, n, stage_layers = 131_072, 8_192, 8, 12
-rows_bytes = tokens * wide * 2
+all_rows, key_heads = tokens * wide * 2, (64, 8)
+ring_bytes = attention.bytes_ring(n, tokens, wide)
+heads_bytes = attention.bytes_heads(n, tokens, wide)
 sent = {
-    "tensor: two all-reduces of the tokens' rows": 2 * 2 * (n - 1) / n * tokens * wide * 2,
-    "ring of keys and values": attention.bytes_ring(n, tokens, wide),
-    "heads dealt out": attention.bytes_heads(n, tokens, wide),
-    "experts: there and back": 2 * (n - 1) / n * tokens / n * wide * 2,
-    f"pipeline: rows to the next stage, a {stage_layers}th of them": rows_bytes / stage_layers,
+    "tensor: two all-reduces of the tokens' rows": [4 * (n - 1) / n * all_rows] * 2,
+    "ring of keys and values": [ring_bytes * kv / 64 for kv in key_heads],
+    "heads dealt out": [heads_bytes * (1 + kv / 64) / 2 for kv in key_heads],
+    "experts: there and back, one expert a token": [2 * (n - 1) / n * all_rows / n] * 2,
+    f"pipeline: rows to the next stage, 1/{stage_layers} each": [all_rows / stage_layers] * 2,
 }
-for name, size in sorted(sent.items(), key=lambda row: -row[1]):
-    print(f"{size / 1e6:7,.0f} MB  {name}")
+print("  64 key heads   8 key heads")
+for name, (many, few) in sorted(sent.items(), key=lambda row: -row[1][0]):
+    print(f"{many / 1e6:11,.0f} MB {few / 1e6:10,.0f} MB  {name}")
 
 # %% [markdown]
 # A pipeline sends least for each layer, and only to the next stage: its stages lie across the slowest links. A ring hides
-# what it sends, so it may cross to the next machine, too. During an exchange of heads or of tokens, or an all-reduce,
-# everybody waits, unless there is work on another batch: heads and tensor parallelism stay inside a machine. Tokens must go
-# where their expert is. So DeepSeek-V3 does both: a token reaches four machines at most, and while it travels a rank works on
-# another micro-batch.
+# what it sends, and with few key heads it sends little, so it may cross to the next machine, too. During an exchange of heads or
+# tokens, or an all-reduce, everybody waits, unless there is work on another batch: heads and tensor parallelism stay inside a
+# machine. Tokens must go where their expert is. DeepSeek-V3 limits and hides this traffic: a token reaches four machines at
+# most, and while it travels a rank works on another micro-batch.
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -1029,7 +1077,8 @@ lab.summary()
 # **Further reading.** Milakov and Gimelshein, *Online normalizer calculation for softmax*
 # ([arXiv:1805.02867](https://arxiv.org/abs/1805.02867), 2018). Liu, Zaharia and Abbeel, *Ring Attention with Blockwise
 # Transformers* ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Dao and others, *FlashAttention*
-# ([arXiv:2205.14135](https://arxiv.org/abs/2205.14135), 2022). Brandon and others, *Striped Attention*
+# ([arXiv:2205.14135](https://arxiv.org/abs/2205.14135), 2022); Dao, *FlashAttention-2*
+# ([arXiv:2307.08691](https://arxiv.org/abs/2307.08691), 2023). Brandon and others, *Striped Attention*
 # ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
 # ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Fang and Zhao, *USP*
 # ([arXiv:2405.07719](https://arxiv.org/abs/2405.07719), 2024). Lepikhin and others, *GShard*

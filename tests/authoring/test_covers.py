@@ -48,6 +48,7 @@ def test_a_lab_without_a_picture_for_its_cover_is_told(notebook: nbformat.Notebo
 def test_words_of_a_cover_are_whole_sentences_and_end_no_bracket() -> None:
     assert covers._short("One [1] sentence. " + "x" * 300) == "One (1) sentence."
     assert len(covers._short("word " * 100)) <= covers.WORDS + 2
+    assert covers._short("One, over 80 ms: two; " + "x" * 300) == "One, over 80 ms: two."
 
 
 def test_a_source_without_a_line_for_its_cover_is_told_before_it_runs(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def test_a_send_that_nobody_receives_yet_waits_for_its_receiver() -> None:
     assert sentence(sent) == "rank 1 holds rank 0 up 100 % of the time"
 
 
+def test_a_wait_of_no_time_hides_none_that_begins_with_it() -> None:
+    spans = (
+        Span(0, "compute", 0.0, 8.0),
+        Span(1, "recv", 0.0, 8.0, "from rank 0"),
+        Span(2, "recv", 0.0, 8.0, "from rank 0"),
+        Span(2, "recv", 0.0, 0.0, "from rank 1"),
+    )
+    sent = tuple(Transfer(0, rank, 8, 8.0, 8.0, recv_start_s=0.0) for rank in (1, 2))
+    assert sentence(Trace(3, sent, spans)) == "rank 0 holds the others up 100 % of the time"
+
+
 def test_no_rank_is_named_where_two_hold_each_other_up_alike() -> None:
     spans, sent = [], []
     for turn in range(10):

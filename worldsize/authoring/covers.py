@@ -86,9 +86,14 @@ def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
 
 
 def _short(words: str) -> str:
-    """Return as many of a cover's sentences (else words) as fit, without square brackets, which would end the line's own."""
+    """Return as many of a cover's sentences (else clauses, else words) as fit.
+
+    There are no square brackets, which would end the line's own.
+    """
     plain = " ".join(words.replace("[", "(").replace("]", ")").split())
     kept = plain[:WORDS]
     if len(plain) > WORDS:
-        kept = kept[: kept.rfind(". ") + 1] or f"{kept[: kept.rfind(' ')]} …"
+        clauses = kept[: max(kept.rfind("; "), 0)]
+        sentences = kept[: kept.rfind(". ") + 1] or (clauses and f"{clauses}.")
+        kept = sentences or f"{kept[: kept.rfind(' ')]} …"
     return kept

@@ -188,10 +188,10 @@ answers.mistake("takes_exp_without_a_greatest_score", {
 }, "3 ranks, 8 tokens in a row, width 3, not causal", "scores without their greatest subtracted")
 answers.mistake("begins_at_zero", {
     "top, total, weighted = None, 0.0, 0.0": 'top, total, weighted = task["q"].new_zeros(len(k), 1), 0.0, 0.0',
-}, "all scores near −12,000", "begin with the first block's greatest score, or with −∞, not with 0")
+}, "all scores near −12,000", "If m begins above it", "begin with the first block's greatest score, or with −∞")
 answers.mistake("begins_at_a_low_number", {
     "top, total, weighted = None, 0.0, 0.0": 'top, total, weighted = task["q"].new_full((len(k), 1), -1e4), 0.0, 0.0',
-}, "all scores near −12,000", "begin with the first block's greatest score, or with −∞, not with 0")
+}, "all scores near −12,000", "If m begins above it", "begin with the first block's greatest score, or with −∞")
 answers.mistake("one_greatest_score_for_all_queries", {
     "new = greatest if top is None else torch.maximum(top, greatest)":
         "new = (greatest if top is None else torch.maximum(top, greatest)).amax()",
@@ -200,6 +200,25 @@ answers.mistake("takes_the_new_greatest_scores_if_any_grew", {
     "new = greatest if top is None else torch.maximum(top, greatest)":
         "new = greatest if top is None or (greatest > top).any() else top",
 }, "NaN comes from 0/0 or 0 · ∞ here: a query that sees no key of a block")
+answers.mistake("divides_by_a_little_more", {"return weighted / total": "return weighted / (total + 1e-6)"},
+    "divide by the sum s itself, with nothing added to it")
+answers.mistake("keys_travel_as_values_too", {
+    "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]":
+        "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, k)]",
+}, "Keys came as values, too", harmless_at=(1,))
+answers.mistake("values_travel_as_keys_too", {
+    "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]":
+        "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (v, v)]",
+}, "Values came as keys, too", harmless_at=(1,))
+answers.mistake("leaves_out_blocks_that_the_mask_hides", {
+    "greatest, sums, values = attend(fabric, task, source, k, v)": """
+        if task["causal"] and min(task["tokens"][source]) > max(task["tokens"][rank]):
+            greatest = torch.full_like(top, -torch.inf)
+            sums, values = torch.zeros_like(total), torch.zeros_like(weighted)
+        else:
+            greatest, sums, values = attend(fabric, task, source, k, v)
+    """,
+}, "rank 0 called attend 1 time, expected 2", "also where the mask hides it all", harmless_at=(1,))
 answers.mistake("forgets_to_divide", {"return weighted / total": "return weighted"}, "was not divided by the sum of exp")
 answers.mistake("starts_at_minus_infinity_in_float32", {
     "top, total, weighted = None, 0.0, 0.0": """
@@ -207,7 +226,7 @@ answers.mistake("starts_at_minus_infinity_in_float32", {
         weighted = torch.zeros(len(task["q"]), task["v"].shape[1])
     """,
     "return weighted / total": "return (weighted / total).float()",
-}, "expected its rows of the attention as float64, got float32")
+}, "as float64, got float32. What you make needs the dtype of the task's rows")
 answers.mistake("goes_through_float32", {
     "greatest, sums, values = attend(fabric, task, source, k, v)":
         "greatest, sums, values = (x.float().to(k.dtype) for x in attend(fabric, task, source, k, v))",

@@ -82,6 +82,14 @@ answers.mistake("a_d_for_each_block", {
 answers.mistake("divides_dk_twice", {"dk + ds.T @ q": "dk + ds.T @ q / q.shape[1] ** 0.5"}, "dk was divided by √width twice")
 answers.mistake("divides_dq_twice", {"dq + ds @ k": "dq + ds @ k / q.shape[1] ** 0.5"}, "dq was divided by √width twice")
 answers.mistake("forgets_the_root", {" / q.shape[1] ** 0.5": ""}, "Scores are divided by √width, and so are their gradients")
+answers.mistake("root_of_the_number_of_rows", {" / q.shape[1] ** 0.5": " / q.shape[0] ** 0.5"},
+    "this is divided by the root of the number of rows")
+answers.mistake("d_outside_the_bracket", {"p * (grad @ v.T - inner)": "(p * (grad @ v.T) - inner)"},
+    "D belongs into the bracket")
+answers.mistake("d_from_queries", {'(grad * task["rows"])': "(grad * q)"}, "the rows, not the queries")
+answers.mistake("dv_from_the_scores_gradient", {"p.T @ grad": "ds.T @ grad"}, "it is Pᵀ dO, from the weights themselves")
+answers.mistake("returns_floats_of_four_bytes", {"return dq, dk, dv": "return dq.float(), dk.float(), dv.float()"},
+    "expected dq as float64, got float32. Give it the dtype of the task's rows")
 answers.mistake("leaves_gradients_on_the_last_rank", {HOME: f"if step < n - 1:\n    {HOME}"},
     "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on")
 answers.mistake("passes_on_before_it_adds", {

@@ -138,6 +138,14 @@ answers.mistake("splits_rows_as_the_tokens_went", {"[len(rows) for rows in came]
 answers.mistake("keeps_the_last_tokens_of_each_expert", {
     "chosen.argsort(stable=True)": "(chosen * 1000 - torch.arange(len(chosen))).argsort()",
 }, "An expert takes the first tokens of a rank", of=sorted_by_expert)
+answers.mistake("puts_each_experts_rows_back_in_reverse", {"y[own] = rows": "y[own] = rows.flip(0)"},
+    "Rows from an expert are in reverse order")
+answers.mistake("zeroes_its_own_experts_rows", {"y[own] = rows": "y[own] = rows * (own is not places[fabric.rank])"},
+    "Only the rows of the rank's own expert are wrong")
+answers.mistake("names_dropped_tokens_and_sends_them", {
+    "places = first_of_each(fabric, task)": 'places = first_of_each(fabric, task | {"capacity": None})',
+    DROPPED: "return y, sorted(set(range(len(x))) - set(sum(first_of_each(fabric, task), [])))",
+}, "as dropped, and yet has their experts' rows")
 answers.mistake("passes_dropped_tokens_on", {"y = torch.zeros_like(x)": "y = x.clone()"}, "A dropped token's row is zero")
 answers.mistake("returns_the_tokens_themselves", {DROPPED: "return x" + DROPPED.removeprefix("return y")},
     "No row came back: these are the tokens themselves")

@@ -63,7 +63,7 @@ class Layer:
     def __str__(self) -> str:
         return (
             f"{count(self.ranks, 'rank')}, {self.tokens:,} tokens, {self.heads} heads of {self.head_width} numbers of "
-            f"{self.item_bytes} bytes, {self.bytes_per_s:.4g} bytes/s, {self.latency_s:.4g} s, work {self.work_s:.4g} s"
+            f"{self.item_bytes} bytes, {self.bytes_per_s:.4g} bytes/s, latency {self.latency_s:.4g} s, work {self.work_s:.4g} s"
         )
 
 

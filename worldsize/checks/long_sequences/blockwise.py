@@ -59,12 +59,13 @@ class Sequence1D:
         return given
 
     def parts(
-        self, rank: int, masked_as: Callable[[int, int], int] = lambda rank, source: source, swapped: bool = False
-    ) -> list[Part]:
+        self, rank: int, masked_as: Callable[[int, int], int] = lambda rank, source: source,
+        arrives: Callable[[int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] = lambda hops, k, v: (k, v),
+    ) -> list[Part]:  # fmt: skip
         """Return each block's part of a rank's rows, in ring order: the rank's own block first, then the previous rank's.
 
-        The block of rank `source` is masked as if `masked_as(rank, source)` owned it. `swapped`: keys and values change places
-        at each hop.
+        The block of rank `source` is masked as if `masked_as(rank, source)` owned it. `arrives(hops, k, v)` returns the keys and
+        values that a block has after so many hops.
         """
         weighed = WeighedRank(rank, self.work and self.work[rank])
         q = self.of(self.q, rank)
@@ -72,9 +73,7 @@ class Sequence1D:
         parts = []
         for step in range(self.world_size):
             source = (rank - step) % self.world_size
-            k, v = self.of(self.k, source), self.of(self.v, source)
-            if swapped and step % 2:
-                k, v = v, k
+            k, v = arrives(step, self.of(self.k, source), self.of(self.v, source))
             scores = q.astype(np.float64) @ k.T.astype(np.float64) / k.shape[1] ** 0.5
             if self.causal:
                 # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
@@ -126,9 +125,8 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
             if n > 1 or words == _UNDIVIDED:
                 by_slip[words] = [rows[words] for rows in of_ranks]
         if n > 1:
-            by_slip["Keys and values change places on the way: receive them in the order in which they are sent."] = [
-                merged(sequence.parts(rank, swapped=True)) for rank in range(n)
-            ]
+            for words, arrives in _WRONG_ARRIVALS.items():
+                by_slip[words] = [merged(sequence.parts(rank, arrives=arrives)) for rank in range(n)]
         if not sequence.causal:
             return by_slip
 
@@ -140,6 +138,12 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     return by_slip
 
 
+_WRONG_ARRIVALS = {
+    "Keys and values change places on the way: receive them in the order in which they are sent.":
+        lambda hops, k, v: (v, k) if hops % 2 else (k, v),
+    "Keys came as values, too: send the values beside them.": lambda hops, k, v: (k, k) if hops else (k, v),
+    "Values came as keys, too: send the keys beside them.": lambda hops, k, v: (v, v) if hops else (k, v),
+}  # fmt: skip
 Factor = Callable[[np.ndarray], np.ndarray]  # of a part, from its greatest score minus the common one
 
 

@@ -30,9 +30,9 @@ from worldsize.links import Link
 from worldsize.trace import Span, Trace, ring_links, stray
 from worldsize.units import count, times
 
-VALUES = "every rank's rows are those of one device, causal or not"
+VALUES = "attend works once on each block, and every rank's rows are those of one device"
 BYTES = "each block travels to the next rank, n − 1 times"
-TWO = "no more than two blocks are on a rank at once"
+TWO = "besides its own, no more than two blocks are on a rank at once"
 AHEAD = "a block is on its way while the rank works on it"
 
 NEAR = {"float64": 1e-10, "float32": 2e-5}
@@ -174,7 +174,11 @@ def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> 
     for rank in range(n):
         worked = len(declared_work(trace, rank))
         if worked != n:
-            return f"rank {rank} called attend {count(worked, 'time')}, expected {n}: once for each rank's block."
+            hidden = ", also where the mask hides it all" if sequence.causal else ""
+            return (
+                f"rank {rank} called attend {count(worked, 'time')}, expected {n}: once for each rank's block{hidden}. Only "
+                f"then are rows compared."
+            )
 
     dtype = str(sequence.q.dtype)
     right = [rows.astype(dtype) for rows in attended(sequence)]
@@ -186,13 +190,18 @@ def _as_rows(sequence: Sequence1D, rank: int, got: Any, right: np.ndarray) -> st
     """Return what can be said of a rank's wrong rows that no slip explains."""
     if not isinstance(got, np.ndarray) or got.shape != right.shape:
         return ""
+    if got.dtype != right.dtype:
+        return "What you make needs the dtype of the task's rows: x.new_zeros(…), or dtype=x.dtype."
     near = NEAR[str(right.dtype)]
+    factors = (got * right).sum(axis=1, keepdims=True) / (right * right).sum(axis=1, keepdims=True)
+    if ((factors > 0.5) & (factors < 1)).any() and same(got, factors * right, near, near * float(np.abs(right).max())):
+        return "Each row is too small by a factor of its own: divide by the sum s itself, with nothing added to it."
     wrong = ~np.isclose(got, right, rtol=near, atol=near * float(np.abs(right).max())).all(axis=1)
     greatest = np.max([tops[:, 0] for tops, _, _ in sequence.parts(rank)], axis=0)
     if (greatest < -FAR).all():
         return (
-            "Every score is far below 0 here, so exp(score − 0) is 0, and 0/0 NaN: begin with the first block's greatest score, "
-            "or with −∞, not with 0."
+            "Every score is far below 0 here. If m begins above it, say at 0, exp(score − m) is 0, and 0/0 NaN: begin with the "
+            "first block's greatest score, or with −∞."
         )
     if wrong.any() and (greatest[wrong] < greatest.max() - FAR).all():
         return (

@@ -55,6 +55,7 @@ class AttentionGradients(NamedTuple):
 
 Parts = list[list[AttentionGradients]]  # [rank whose queries they are][rank whose block they are]
 Subtracted = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Inner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of grad, rows and queries
 
 
 @dataclass(frozen=True)
@@ -93,20 +94,21 @@ class BackwardPass:
         return given
 
     def parts(
-        self, subtracted: Subtracted = lambda d, _: d, rooted: bool = True, by_block: bool = False,
-        masked_as: Callable[[int, int], int] = lambda rank, source: source,
+        self, subtracted: Subtracted = lambda d, _: d, root: Callable[[np.ndarray], float] = lambda q: q.shape[1] ** 0.5,
+        by_block: bool = False, masked_as: Callable[[int, int], int] = lambda rank, source: source,
+        inner: Inner = lambda grad, rows, _: grad * rows, bracketed: bool = True, dv_from_ds: bool = False,
     ) -> Parts:  # fmt: skip
         """Return each rank's part of each block's gradients.
 
         `subtracted(d, weighted)` returns what dS subtracts; `weighted` is the block's weights times their gradients. The block of
         rank `source` is masked as if `masked_as(rank, source)`, modulo n, owned it. `by_block`: each block has a softmax of its
-        own.
+        own. D is the sum of the rows of `inner`. Unless `bracketed`, D is subtracted after the product with P. `root(q)` divides.
         """
-        tokens, width = self.sequence.tokens, self.grad.shape[1]
+        tokens = self.sequence.tokens
         found: Parts = []
         for rank, own in enumerate(tokens):
             q, grad = self.sequence.of(self.sequence.q, rank).astype(float), self.sequence.of(self.grad, rank).astype(float)
-            d = (grad * self.rows[list(own)]).sum(axis=1, keepdims=True)
+            d = inner(grad, self.rows[list(own)], q).sum(axis=1, keepdims=True)
             found.append([])
             for source in range(len(tokens)):
                 k, v = (self.sequence.of(x, source).astype(float) for x in (self.sequence.k, self.sequence.v))
@@ -117,8 +119,9 @@ class BackwardPass:
                     seen = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), np.finfo(float).min))
                     p = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)  # 0 where a query sees no key
                 of_weights = grad @ v.T
-                ds = p * (of_weights - subtracted(d, p * of_weights)) / (width**0.5 if rooted else 1)
-                found[-1].append(AttentionGradients(ds @ k, ds.T @ q, p.T @ grad))
+                less = subtracted(d, p * of_weights)
+                ds = (p * (of_weights - less) if bracketed else p * of_weights - less) / root(q)
+                found[-1].append(AttentionGradients(ds @ k, ds.T @ q, (ds if dv_from_ds else p).T @ grad))
         return found
 
 
@@ -154,11 +157,17 @@ def slips(given: BackwardPass) -> dict[str, list[AttentionGradients]]:
             summed(given.parts(_of_block, by_block=True)),
         "A block's weights are those of the softmax over all keys, P = e^(S − ℓ), which `weights_again` returns.":
             summed(given.parts(by_block=True)),
-        "dk was divided by √width twice: dS has been divided already.":
+        "dk was divided by √width twice: once is enough, in dS or in the product.":
             [AttentionGradients(one.dq, one.dk / root, one.dv) for one in right],
-        "dq was divided by √width twice: dS has been divided already.":
+        "dq was divided by √width twice: once is enough, in dS or in the product.":
             [AttentionGradients(one.dq / root, one.dk, one.dv) for one in right],
-        "Scores are divided by √width, and so are their gradients.": summed(given.parts(rooted=False)),
+        "Scores are divided by √width, and so are their gradients.": summed(given.parts(root=lambda _: 1.0)),
+        "Scores were divided by √width, the root of a row's length; this is divided by the root of the number of rows.":
+            summed(given.parts(root=lambda q: len(q) ** 0.5)),
+        "D belongs into the bracket: dS = P · (dO Vᵀ − D), not P · dO Vᵀ − D.": summed(given.parts(bracketed=False)),
+        "D is the sum of a row of dO · O: the rows, not the queries.": summed(given.parts(inner=lambda grad, _, q: grad * q)),
+        "dv has the gradient of the scores in it: it is Pᵀ dO, from the weights themselves.":
+            summed(given.parts(dv_from_ds=True)),
         "These are the parts of its own block alone: every rank's block must come past.": own,
         "Its gradients are those of the next rank's block: in each of n rounds add this rank's part, and then pass the sum on.":
             _with_block(right, [right[(rank + 1) % n] for rank in range(n)]),
@@ -247,11 +256,18 @@ def _wrong_gradients(returned: Sequence[Any], given: BackwardPass) -> Complaint:
     for place, name in enumerate(AttentionGradients._fields):
         by_rank = [one[place].astype(dtype) for one in right]
         of_tensor = partial(_of_tensor, mistakes, place)
-        expected = Expected(name, by_rank, of_tensor, rounding=NEAR[dtype], otherwise=as_number)
+        expected = Expected(name, by_rank, of_tensor, rounding=NEAR[dtype], otherwise=_as_gradient)
         wrong = expected.wrong([got[place] for got in returned])
         if wrong:
             return wrong
     return None
+
+
+def _as_gradient(rank: int, got: Any, right: np.ndarray) -> str:
+    """Return what can be said of a wrong gradient that no slip explains."""
+    if isinstance(got, np.ndarray) and got.dtype.itemsize < right.dtype.itemsize:
+        return "Give it the dtype of the task's rows: torch.zeros_like(x), or dtype=x.dtype."
+    return as_number(rank, got, right)
 
 
 def _of_tensor(mistakes: Callable[[], Mapping[str, list[AttentionGradients]]], place: int) -> dict[str, list[np.ndarray]]:

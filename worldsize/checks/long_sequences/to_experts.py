@@ -150,8 +150,8 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
 
     complaints = {}
     if mixture.capacity is not None:
-        complaints[DROPPED] = UNEXAMINED if wrong else None
-    wrong = wrong or _wrong_rows(ended.returned, mixture)
+        complaints[DROPPED] = UNEXAMINED if wrong else _not_dropped(ended.returned, mixture)
+    wrong = wrong or complaints.get(DROPPED) or _wrong_rows(ended.returned, mixture)
     bytes_sent = UNEXAMINED if wrong else though_right("the rows", _wasteful(ended, mixture))
     return {VALUES: wrong, **complaints, BYTES: bytes_sent}
 
@@ -196,6 +196,22 @@ def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
             if places != expected:
                 why = _why_dropped(got, returned[rank][way][0], rank, mixture)
                 return f"rank {rank} dropped the tokens at {places}; expected {expected}. {why}".rstrip()
+    return None
+
+
+def _not_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
+    """Return a complaint if tokens that are named as dropped have their experts' rows all the same."""
+    near = NEAR[str(mixture.x[0].dtype)]
+    for rank, told in enumerate(returned):
+        dropped = mixture.dropped(rank)
+        got, whole = told["forward"][0], mixture.forward(rank)
+        if not dropped or not isinstance(got, np.ndarray) or got.shape != whole.shape:
+            continue
+        if same(got[dropped], whole[dropped], near, near):
+            return (
+                f"rank {rank} names the tokens at {dropped} as dropped, and yet has their experts' rows: a dropped token does "
+                f"not travel, and its row is zero."
+            )
     return None
 
 
@@ -296,6 +312,12 @@ def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> 
     passed = mixture.with_zeros(whole, rank)
     passed[dropped] = x[dropped]
     added = x + mixture.with_zeros(whole, rank)
+    backwards, without_own = mixture.with_zeros(whole, rank), mixture.with_zeros(whole, rank)
+    for expert in set(mixture.chosen[rank]):
+        of_expert = [place for place in kept if mixture.chosen[rank][place] == expert]
+        backwards[of_expert] = whole[of_expert[::-1]]
+        if expert == rank:
+            without_own[of_expert] = 0
 
     return {
         "The rows are in the order of the experts: put each back where its token was.": in_order,
@@ -304,7 +326,9 @@ def _slips_of(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> 
         "The tokens were added to their rows: the residual connection comes later. Return the experts' rows alone.":
             added,
         "No row came back: these are the tokens themselves.": x,
-        "No token was dropped.": whole,
+        "Rows from an expert are in reverse order: what comes home is in the order in which it was sent.": backwards,
+        "Only the rows of the rank's own expert are wrong: what stays on the rank has a place in both lists of the exchange.":
+            without_own,
     }  # fmt: skip
 
 

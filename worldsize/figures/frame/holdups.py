@@ -125,7 +125,8 @@ def _blocked(trace: Any) -> tuple[list[list[Blocked]], list[list[float]]]:
             if collective.blocking:
                 op = "meeting" if alike else "marked"
                 waits[rank].append(Blocked(collective.start_s, collective.end_s, op, number=number))
-    return [sorted(each, key=lambda wait: wait.start_s) for each in waits], meetings
+    lasting = [[wait for wait in each if wait.end_s > wait.start_s] for each in waits]  # one of no time hides none beside it
+    return [sorted(each, key=lambda wait: wait.start_s) for each in lasting], meetings
 
 
 def _root(
