@@ -175,7 +175,8 @@ def seconds_per_step(step, clock, synchronize, warm_up, steps):
     work over the latter.
 
     The median of an even number is the mean of the two in the middle. clock() returns seconds,
-    from any start. step() may return before its work is done; synchronize() returns when it is.
+    from any start. step() may return before its work is done; synchronize() returns when all
+    is done.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):

@@ -700,8 +700,8 @@ conv = cut(small_cnn(seed=0))
 pixels, targets, *_ = tensors(data.load("fashion-mnist"), max(*sweep, 3_000), 1)
 models = {"wide MLP": (wide, pixels.flatten(1)), "CNN": (conv, pixels)}
 for name, (stages, x_all) in models.items():
-    parameters = [sum(p.numel() for p in stage.parameters()) for stage in stages]
-    print(name, parameters, "parameters;", boundaries(stages, x_all[:1]))
+    numbers = [sum(p.numel() for p in stage.parameters()) for stage in stages]
+    print(name, numbers, "parameters;", boundaries(stages, x_all[:1]))
 
 # %%
 # Helper: one step of stages; `work` is declared time, the whole batch's on one rank

@@ -903,9 +903,9 @@ if len(done) == len(choices):
     seconds = {b: [row[2] for row in rows] for b, rows in by_seed.items()}
     firsts = [min(choices, key=lambda b: seconds[b][k]) for k in range(len(seeds))]
     for b, (step_s, steps, goal_s) in done.items():
-        speed = f"{step_s * 1e3:4.0f} ms a step, {steps:3.0f} steps"
+        in_steps = f"{step_s * 1e3:4.0f} ms a step, {steps:3.0f} steps"
         span = f"from {min(seconds[b]):.2f} to {max(seconds[b]):.2f}"
-        print(f"{b:2} backup workers: {speed}, {goal_s:.2f} s to the goal ({span});",
+        print(f"{b:2} backup workers: {in_steps}, {goal_s:.2f} s to the goal ({span});",
               f"first in {firsts.count(b)} of {len(seeds)} seeds")
 
 # %% [markdown]

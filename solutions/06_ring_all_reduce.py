@@ -1080,7 +1080,7 @@ lab.predict("bf16", f"{max(worlds)} ranks: how many times as large is the error 
 
 # %%
 def errors(fabric):
-    """The error of two sums of bfloat16, in %: rounded at every step, and once at the end."""
+    """The errors of two bfloat16 sums, in % of the sum: rounded at every step, and once."""
     torch.manual_seed(fabric.rank)
     x = torch.randn(20_000, dtype=torch.float64)
     each = x.to(torch.bfloat16)

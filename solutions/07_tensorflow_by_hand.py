@@ -221,7 +221,7 @@ if run.state == "done":
 
 # %% tags=["cover"]
 def told(run, key):
-    """What the first task returned under `key`; for a picture, a run that waits as it is."""
+    """What the first task returned under `key`; the run itself if it waits for an exercise."""
     return run if run.state == "not yet" else run[0][key]
 
 figures.placement(told(run, "placed"), "Where do the variables lie, and who computes?")

@@ -404,8 +404,8 @@ def shares_of(drop_remainder):
 for drop in (False, True):
     shares = launch(shares_of, args=(drop,), logical_devices=2)[0]
     seen = sum(map(sum, shares))
-    batches = f"{len(shares)} batches, last shares {shares[-1]}"
-    print(f"drop_remainder={drop}: {batches}; {515 - seen} images not seen")
+    dealt = f"{len(shares)} batches, last shares {shares[-1]}"
+    print(f"drop_remainder={drop}: {dealt}; {515 - seen} images not seen")
 
 # %% [markdown]
 # Dropping the rest keeps shares equal, and a step that was traced for one shape is never traced again. The price is the
@@ -797,16 +797,16 @@ def central_host(n):
 run = launch(train, args=(central_host, replicas, 120), logical_devices=replicas + 1)
 if run.state == "done":
     sends = run[0]["moved"]["sends"]
-    def kilobytes(end, device, kind=None):
-        mine = [send for send in sends if send[end] == device and kind in (None, send["kind"])]
+    def kilobytes(end, cpu, kind=None):
+        mine = [send for send in sends if send[end] == cpu and kind in (None, send["kind"])]
         return sum(send["bytes"] for send in mine) / 1e3
 
     lab.measure("central", kilobytes("src", "CPU:0"))
-    for device in [f"CPU:{k}" for k in range(1, replicas + 1)]:
+    for cpu in [f"CPU:{k}" for k in range(1, replicas + 1)]:
         for way, end in (("host to", "dst"), ("back from", "src")):
-            kinds = sorted({send["kind"] for send in sends if send[end] == device})
-            sums = [f"{kind} {kilobytes(end, device, kind):.0f} kB" for kind in kinds]
-            print(f"{way} {device}:", ", ".join(sums))
+            kinds = sorted({send["kind"] for send in sends if send[end] == cpu})
+            sums = [f"{kind} {kilobytes(end, cpu, kind):.0f} kB" for kind in kinds]
+            print(f"{way} {cpu}:", ", ".join(sums))
 
 answer = None
 if run.state == "done":

@@ -483,8 +483,8 @@ sizes = {"a worker's size": None, "a replica's size": GLOBAL_BATCH // 4}
 given = (list(sizes.values()),)
 run = launch(yours_on_two_devices, args=given, cluster=pair, logical_devices=2)
 for name, path in zip(sizes, run[0] if run.state == "done" else ()):
-    far = max(off(path))
-    print(f"batches of {name}: {len(path)} steps, weights off one machine's by <= {far:.0e}")
+    far = f"at most {max(off(path)):.0e}"
+    print(f"batches of {name}: {len(path)} steps, weights off one machine's by {far}")
 
 # %% [markdown]
 # `distribute_datasets_from_function` does not cut: it expects batches of one *replica's* size. With either function divide the

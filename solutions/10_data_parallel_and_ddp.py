@@ -659,8 +659,8 @@ def gaps(one, two):
     return loss, 100 * accuracy
 
 lab.measure("gap", gaps(one, two)[0])
-words = "the largest gap{} {:.2g} nats in the loss, {:.2g} percentage points in the accuracy"
-print(words.format(":", *gaps(one, two)))
+words = "the largest gap: {:.2g} nats in the loss, {:.2g} percentage points in the accuracy"
+print(words.format(*gaps(one, two)))
 figures.histories(
     {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?",
     y="loss (nats)", x="step",
@@ -717,7 +717,7 @@ def main(shape, count, batch, epochs):
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
     torch.manual_seed(10)  # repeatable: all ranks draw the same first weights
-    torch.set_num_threads(1)  # other numbers add up in another order, and round differently
+    torch.set_num_threads(1)  # more threads add up in another order, and round differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
     given = {"x": images, "y": labels}

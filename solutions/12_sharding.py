@@ -295,8 +295,8 @@ def sent(fn, *args):
     run = launch(fn, ranks, args=args)
     return run.trace.sent_bytes(0) if run.state == "done" else None
 
-cut = [(b, sent(on_shards, b, 1)) for b in batches]
-measured = {"cut": cut, "copied": [(b, sent(replicas)) for b in batches]}
+on_parts = [(b, sent(on_shards, b, 1)) for b in batches]
+measured = {"cut": on_parts, "copied": [(b, sent(replicas)) for b in batches]}
 formulas = {
     "cut": [(b, sharding.bytes_sent_tensor_parallel(ranks, b * width * 8)) for b in batches],
     "copied": [(b, sharding.bytes_sent(ranks, 8 * width**2 * 8, stage=0)) for b in batches],
@@ -544,7 +544,7 @@ lab.predict("logits", f"{sizes_said}: {asks}", "MB")
 
 # %%
 def by_gathering(fabric, logits, targets, first):
-    """The mean loss and the gradient of this rank's logits; all ranks have as many words."""
+    """The mean loss and the gradient of this rank's logits; ranks have equally many words."""
     parts = logits.new_zeros(fabric.world_size, *logits.shape)
     parts[fabric.rank] = logits
     all_gather(fabric, parts.view(-1))

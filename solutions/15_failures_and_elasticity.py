@@ -893,8 +893,8 @@ days = {
 }
 print(f"from {min(map(len, all_moments))} to {max(map(len, all_moments))} failures a day")
 if None not in days["a quarter"]:
-    rows = zip(days["Young's interval"], *days.values())
-    wins = sum(middle == max(middle, *others) for middle, *others in rows)
+    by_day = zip(days["Young's interval"], *days.values())
+    wins = sum(middle == max(middle, *others) for middle, *others in by_day)
     print(f"Young's interval is best of the three on {wins} of {lucky_days} days")
 days = {
     name: None if None in shares else list(map(round, shares)) for name, shares in days.items()

@@ -117,7 +117,7 @@ def block_scores(fabric, task, source, k):
     return scores
 
 def attend(fabric, task, source, k, v):
-    """Own queries over the block of rank `source`: m, s [tokens, 1], o [tokens, width]."""
+    """Own queries on rank `source`'s block: m, s [own tokens, 1], o [own tokens, width]."""
     scores = block_scores(fabric, task, source, k)
     m = scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     weights = torch.exp(scores - m)
