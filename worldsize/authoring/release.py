@@ -23,7 +23,7 @@ NAMED = (
 )
 PATTERNS = (
     *(*shipped_files.PATTERNS, "worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
-    "worldsize/course/jupyter/**/*.json",
+    *("worldsize/course/jupyter/**/*.json", "worldsize/course/jupyter/workspaces/*"),
 )
 Three = tuple[str, str, str]  # consecutive lines
 TOP = "worldsize"  # the folder that the zip unpacks to

@@ -276,7 +276,7 @@ answers.mistake("every_constant_from_the_node", {
 answers.mistake("nvlinks_constant_of_the_node_for_the_network", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "node = robust_fit.fit(*table(single_node))",
     "known={MEMORY: memory}": "known={MEMORY: node[MEMORY], 2: node[2], 3: node[2]}",
-}, "on another cluster", "In your predictions the network has NVLink's constant", "fit its constant to the 64 GPUs",
+}, "on another cluster", "In your predictions the network has NVLink's constant", "fit the network's to the rows of 64 GPUs",
     of=memory_from_every_run_of_the_node)
 
 
