@@ -29,7 +29,7 @@ _FOLDER_OF_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 GroupsUse = Literal["untouched", "used", "ended"]
 TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
-_PLACE_CHARS = 90  # of a place with its line of code: what a cell has room for
+_CODE_CHARS = 56  # of the line of code behind a place: more has no room in a cell
 _MAX_ROWS = 6
 
 
@@ -414,7 +414,8 @@ def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> 
     for where, told in by_place.items():
         rows += told
         if where:
-            rows.append(f"    at {where if len(where) <= _PLACE_CHARS else where[: _PLACE_CHARS - 1] + '…'}")
+            at, colon, code = where.partition(": ")
+            rows.append(f"    at {at}{colon}{code if len(code) <= _CODE_CHARS else code[: _CODE_CHARS - 1] + '…'}")
 
     left = sum(map(len, lines[_MAX_ROWS:]))
     if left:

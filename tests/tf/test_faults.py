@@ -98,7 +98,7 @@ def when_there(paths, act):
 def test_an_interrupt_ends_tasks_that_wait_inside_tensorflow(tmp_path):
     notes = [tmp_path / f"pid{rank}" for rank in range(2)]
     thread = when_there(notes, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(Interrupted, match="worker 0 .*MultiWorkerMirroredStrategy"):
+    with pytest.raises(Interrupted, match="(?s)worker 0 .*MultiWorkerMirroredStrategy"):
         launch(wait_for_a_peer, (str(tmp_path / "pid"),), cluster=PAIR)
     thread.join()
 
