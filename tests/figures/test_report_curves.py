@@ -92,6 +92,18 @@ def test_the_title_of_a_run_that_broke_off_says_who_failed_and_when(failed, word
     assert [tuple(line.get_xydata()[0]) for line in crosses] == ([(3, 2.7)] if failed == 1 else [])
 
 
+@pytest.mark.parametrize(
+    ("values", "title"),
+    [([0.0, 524.0, 1.0], "kept (kB) rises to 624 and ends at 51"), ([0.0, 1.0, 2.0], "kept (kB) rises to 52")],
+)
+def test_the_title_of_a_panel_keeps_the_unit_and_says_the_highest_peak(values, title):
+    of_rank = []
+    for more in (0, 100):
+        kept = [values[0], *(value + more for value in values[1:])]
+        of_rank.append([{"t": k, "step": k, "kept_kB": value, "loss": 1.0} for k, value in enumerate(kept)])
+    assert report_curves.draw(of_rank).axes[0].get_title(loc="left") == title
+
+
 def test_names_do_not_lie_on_each_other_where_curves_end_together():
     close = [rows([2.0, 1 + rank / 1000]) for rank in range(4)]
     made = report_curves.draw(close)

@@ -7,11 +7,10 @@ curve. `report` records the numbers.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -193,7 +192,7 @@ def draw(reports: Rows, tasks: failures.TaskNames = (), failed: int | None = Non
 
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, label(name), x_name, tasks))
-        words = title(curves, label(name), x_name, tasks, brief=len(shown) > 1)
+        words = finding(curves, label(name), x_name, tasks, "brief" if len(shown) > 1 else "title")
         if failed is not None:
             _cross(ax, curves.get(failed, ()))
             words = label(name)
@@ -326,18 +325,13 @@ def broken_off(failed: int, curves: Curves, x_name: str, tasks: failures.TaskNam
     return f"{words} after {x_name} {units.number(last)}" if x_name in PLACES else f"{words} after {units.seconds(last)}"
 
 
-def title(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames, brief: bool) -> str:
-    """Return a panel's title, whose lines carry the ranks' names; `brief` where other panels stand beside it."""
-    words = finding(curves, name, x_name, tasks).partition(" (")[0].partition(", the same")[0]
-    if not brief:
-        return words
-    return re.sub(r" from \S+| on average| on every rank| on (?:rank|task) \d+, to \S+ on (?:rank|task) \d+,", "", words)
+def finding(
+    curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = (), told: Literal["all", "title", "brief"] = "all"
+) -> str:
+    """Return what a panel's curves do: where they begin and end, or which rank first met a number that is not finite.
 
-
-def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
-    """Return the headline of a panel: where its curves begin and end, or which rank first met a number that is not finite.
-
-    A number that is not finite comes first.
+    A number that is not finite comes first. A "title" leaves out the ranks that end lowest and highest, whose names stand at
+    their lines; a "brief" one, with other panels beside it, says the end alone.
     """
     for rank, points in curves.items():
         for x, y in points:
@@ -352,14 +346,15 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
     first, peak, last = (sum(of_rank.values()) / len(curves) for of_rank in (begins, peaks, ends))
 
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
-        return f"{name} rises to {_peaks(peaks, tasks)} and ends at {units.number(last)}"
-    if abs(last - first) <= FLAT_RATIO * abs(first):
-        return f"{name} stays at {units.number(last)}{_spread(curves, ends, tasks)}"
+        highest = units.number(max(peaks.values())) if told == "brief" else _peaks(peaks, tasks)
+        return f"{name} rises to {highest} and ends at {units.number(last)}"
 
-    way = "rises"
-    if last < first:
-        way = "falls"
-    return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, ends, tasks)}"
+    spread = {"all": _spread(curves, ends, tasks), "title": _average(curves, ends), "brief": ""}[told]
+    if abs(last - first) <= FLAT_RATIO * abs(first):
+        return f"{name} stays at {units.number(last)}{spread}"
+    way = "falls" if last < first else "rises"
+    begin = "" if told == "brief" else f" from {units.number(first)}"
+    return f"{name} {way}{begin} to {units.number(last)}{spread}"
 
 
 def _peaks(peaks: Mapping[int, float], tasks: failures.TaskNames) -> str:
@@ -370,6 +365,14 @@ def _peaks(peaks: Mapping[int, float], tasks: failures.TaskNames) -> str:
 
     least, most = failures.name(low, tasks), failures.name(high, tasks)
     return f"{units.number(peaks[low])} on {least}, to {units.number(peaks[high])} on {most},"
+
+
+def _average(curves: Curves, ends: Mapping[int, float]) -> str:
+    """Say of the reported curves' end whether it is a mean, where the ranks' curves are not one line."""
+    every = list(curves.values())
+    if every.count(every[0]) == len(every):
+        return ""
+    return " on every rank" if len(set(ends.values())) == 1 else " on average"
 
 
 def _spread(curves: Curves, ends: Mapping[int, float], tasks: failures.TaskNames) -> str:
